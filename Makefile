@@ -1,0 +1,44 @@
+# Every target that needs the environment makes it first: Python 3.11+ and make are all a fresh machine needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: setup demo test test-all lint types bench clean
+
+setup: $(READY)  ## make the environment
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "bootdqn needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) (about a minute, a gigabyte)"
+	@if command -v uv >/dev/null 2>&1; then \
+		uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+		uv pip install --quiet --python $(BIN)/python -e '.[dev]'; \
+	else \
+		$(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	fi
+	@touch $(READY)
+
+demo: $(READY)  ## four agents on a chain that needs deep exploration, in a few minutes
+	$(BIN)/bootdqn demo
+
+test: $(READY)  ## fast tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(READY)  ## all tests, the slow ones too
+	$(BIN)/python -m pytest
+
+lint: $(READY)  ## style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)  ## static types
+	$(BIN)/pyright
+
+bench: $(READY)  ## speed on this machine
+	$(BIN)/bootdqn bench chain
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo-run
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
