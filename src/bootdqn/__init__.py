@@ -1,0 +1,24 @@
+"""Deep exploration with bootstrapped value functions."""
+
+from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
+from bootdqn.envs.chain import Chain
+from bootdqn.envs.gym import register as _register
+from bootdqn.errors import UserError
+from bootdqn.training import TrainConfig, TrainResult, train
+from bootdqn.types import Belief, Transition
+
+__all__ = [
+    "AGENTS",
+    "AgentConfig",
+    "Belief",
+    "Chain",
+    "TrainConfig",
+    "TrainResult",
+    "Transition",
+    "UserError",
+    "make_agent",
+    "make_network",
+    "train",
+]
+
+_register()

@@ -1,0 +1,217 @@
+"""The one agent: DQN, Ensemble, Thompson and Bootstrapped DQN are configurations of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+import tyro
+from jax import Array
+
+from bootdqn.errors import require, require_known
+from bootdqn.losses import LOSS_KINDS, LossKind, error_loss, pick, td_target
+from bootdqn.masks import MASK_KINDS, MaskKind, make_mask
+from bootdqn.networks import MLPTrunk, QNetwork, make_q_network
+from bootdqn.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
+from bootdqn.types import Actor, Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
+
+Acting = Literal["committed_head", "head_per_step", "vote"]
+Optimizer = Literal["adam", "rmsprop"]
+MaskPer = Literal["episode", "step"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Everything that makes one agent differ from another."""
+
+    num_heads: Annotated[int, tyro.conf.arg(name="heads")] = 10
+    """K, the number of value functions."""
+    hidden: tuple[int, ...] = (50, 50)
+    """Width of every hidden layer of a head."""
+    trunk_hidden: tuple[int, ...] = ()
+    """Width of every layer that heads share; none means K separate networks."""
+    scale_trunk_gradient: bool = True
+    """Divide the gradient that enters the shared trunk by K."""
+    mask: MaskKind = "bernoulli"
+    """Distribution of the bootstrap weights."""
+    mask_probability: float = 0.5
+    """Probability of 1 in a bernoulli mask."""
+    mask_per: MaskPer = "episode"
+    """Draw one mask for a whole episode, or for every step."""
+    acting: Acting = "committed_head"
+    """Follow one head for an episode, another head every step, or the majority of the heads."""
+    epsilon_start: float = 0.0
+    """Probability of a uniformly random action at the first step."""
+    epsilon_end: float = 0.0
+    """The same once annealed."""
+    epsilon_anneal_steps: int = 0
+    """Environment steps over which epsilon moves linearly from start to end."""
+    discount: float = 0.99
+    """Gamma."""
+    double_q: bool = True
+    """Choose the next action by the online network, value it by the target network."""
+    loss: LossKind = "squared"
+    """Loss of a temporal-difference error; huber has unit slope beyond 1."""
+    optimizer: Optimizer = "adam"
+    """Adam, or the centred RMSProp of the original DQN."""
+    learning_rate: float = 1e-3
+    """Step size of the optimizer."""
+    batch_size: int = 32
+    """Transitions an update."""
+    replay_capacity: int = 100_000
+    """Transitions that replay keeps."""
+    learning_start_steps: int = 128
+    """Environment steps before the first update."""
+    learning_period_steps: int = 1
+    """Environment steps from one update to the next."""
+    target_period_updates: int = 4
+    """Updates from one copy into the target network to the next."""
+
+    def __post_init__(self):
+        require(self.num_heads >= 1, f"heads must be at least 1, got {self.num_heads}")
+        for name in ("hidden", "trunk_hidden"):
+            sizes = getattr(self, name)
+            require(all(size >= 1 for size in sizes), f"{name} sizes must be at least 1, got {list(sizes)}")
+        require_known("mask", self.mask, MASK_KINDS)
+        require_known("mask_per", self.mask_per, get_args(MaskPer))
+        require_known("acting", self.acting, get_args(Acting))
+        require_known("loss", self.loss, LOSS_KINDS)
+        require_known("optimizer", self.optimizer, get_args(Optimizer))
+        require(0 < self.mask_probability <= 1, f"mask_probability must be in (0, 1], got {self.mask_probability}")
+        for name in ("epsilon_start", "epsilon_end", "discount"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
+        require(self.learning_rate > 0, f"learning_rate must be positive, got {self.learning_rate}")
+        for name in ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("epsilon_anneal_steps", "learning_start_steps"):
+            require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
+        require(
+            self.batch_size <= self.replay_capacity,
+            f"batch_size ({self.batch_size}) must not exceed replay_capacity ({self.replay_capacity})",
+        )
+
+
+_BOOT = AgentConfig()
+AGENTS: dict[str, AgentConfig] = {
+    "boot": _BOOT,
+    "boot+": replace(_BOOT, scale_trunk_gradient=False),
+    "thompson": replace(_BOOT, acting="head_per_step"),
+    "ensemble": replace(_BOOT, acting="vote"),
+    "dqn": replace(
+        _BOOT, num_heads=1, mask="ones", epsilon_start=1.0, epsilon_end=0.05, epsilon_anneal_steps=10_000
+    ),
+}
+"""Named configurations of the one agent."""
+
+
+def make_network(
+    config: AgentConfig, encoding: Encoding, num_actions: int, trunk: Callable[[Array], Any] | None = None
+) -> Callable[[Array], QNetwork]:
+    """A maker (key) -> `QNetwork` for a configuration.
+
+    Args:
+        config: the agent's.
+        encoding: from one observation to the network's input.
+        num_actions: A.
+        trunk: (key) -> any Equinox module that maps one observation to features [F], in place of `trunk_hidden`.
+    """
+    scale = 1.0 / config.num_heads if config.scale_trunk_gradient else 1.0
+
+    def network(key: Array) -> QNetwork:
+        trunk_key, head_key = jax.random.split(key)
+        if trunk is not None:
+            features = trunk(trunk_key)
+        elif config.trunk_hidden:
+            features = MLPTrunk(trunk_key, encoding, (encoding.size, *config.trunk_hidden))
+        else:
+            features = encoding
+        obs_shape = (encoding.size,) if encoding.kind == "vector" else ()
+        obs = jax.ShapeDtypeStruct(obs_shape, jnp.float32 if encoding.kind == "vector" else jnp.int32)
+        num_features = eqx.filter_eval_shape(features, obs).shape[-1]
+        sizes = (num_features, *config.hidden, num_actions)
+        return make_q_network(head_key, features, sizes, num_heads=config.num_heads, trunk_gradient_scale=scale)
+
+    return network
+
+
+def make_optimizer(config: AgentConfig) -> optax.GradientTransformation:
+    """Adam, or the original DQN's centred RMSProp.
+
+    The original sums gradients over the batch and adds 0.01 under the root; ours are means, so the constant is
+    divided by the squared batch size and the step stays the same.
+    """
+    if config.optimizer == "adam":
+        return optax.adam(config.learning_rate)
+    epsilon = 0.01 / config.batch_size**2
+    return optax.rmsprop(config.learning_rate, decay=0.95, eps=epsilon, centered=True, eps_in_sqrt=True)
+
+
+def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_actions: int) -> Agent:
+    """The agent's pure functions, for networks made by `network` (key)."""
+    _, static = eqx.partition(network(jax.random.key(0)), eqx.is_inexact_array)
+    optimizer = make_optimizer(config)
+
+    def values(params: Params, obs: Array) -> Array:
+        return eqx.combine(params, static)(obs)
+
+    def init(key: Array) -> Learner:
+        params = eqx.filter(network(key), eqx.is_inexact_array)
+        target_params = jax.tree.map(jnp.copy, params)
+        return Learner(params, target_params, optimizer.init(params), jnp.int32(0))
+
+    def begin(key: Array) -> Actor:
+        return Actor(jax.random.randint(key, (), 0, config.num_heads))
+
+    def greedy(key: Array, learner: Learner, obs: Array) -> Array:
+        return random_argmax(key, count_votes(values(learner.params, obs)))
+
+    def act(key: Array, learner: Learner, actor: Actor, obs: Array, epsilon: Array) -> Array:
+        head_key, tie_key, dither_key = jax.random.split(key, 3)
+        if config.acting == "vote":
+            action = greedy(tie_key, learner, obs)
+        else:
+            head = actor.head if config.acting == "committed_head" else begin(head_key).head
+            action = random_argmax(tie_key, eqx.combine(learner.params, static).head(head, obs))
+        return epsilon_greedy(dither_key, action, epsilon, num_actions)
+
+    def epsilon(step: Array) -> Array:
+        return linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_anneal_steps)
+
+    def transition_loss(params: Params, target_params: Params, transition: Transition):
+        predicted = pick(values(params, transition.obs), transition.action)
+        next_q = values(jax.lax.stop_gradient(params), transition.next_obs) if config.double_q else jnp.zeros(())
+        next_target_q = values(target_params, transition.next_obs)
+        target = td_target(transition.reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
+        return transition.mask * error_loss(target - predicted, config.loss), predicted
+
+    def batch_loss(params: Params, target_params: Params, batch: Transition):
+        losses, predicted = jax.vmap(transition_loss, in_axes=(None, None, 0))(params, target_params, batch)
+        # A mean over the batch and a sum over heads: no head's gradient depends on how many there are.
+        per_head = losses.mean(axis=0)
+        return per_head.sum(), UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
+
+    def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics]:
+        gradient, metrics = jax.grad(batch_loss, has_aux=True)(learner.params, learner.target_params, batch)
+        # Else XLA fuses the optimizer into the weight gradients' matrix products, which makes them slow loops.
+        gradient = jax.lax.optimization_barrier(gradient)
+        change, opt_state = optimizer.update(gradient, learner.opt_state, learner.params)
+        params = optax.apply_updates(learner.params, change)
+        updates = learner.updates + 1
+        target_params = jax.lax.cond(
+            updates % config.target_period_updates == 0,
+            lambda: params,
+            lambda: learner.target_params,
+        )
+        return Learner(params, target_params, opt_state, updates), metrics
+
+    def belief(learner: Learner, obs: Array) -> Belief:
+        return summarise_belief(values(learner.params, obs))
+
+    draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
+    return Agent(init, begin, act, greedy, draw_mask, epsilon, update, belief)

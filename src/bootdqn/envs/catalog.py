@@ -1,0 +1,84 @@
+"""Environments by name: `chain:50`, `chain:50,scrambled,features=one_hot`."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from bootdqn.envs.chain import Chain
+from bootdqn.errors import UserError, require, require_known
+from bootdqn.types import Env
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the catalog knows of one family of environments."""
+
+    make: type
+    """A dataclass; its fields are the options."""
+    size_field: str
+    """The field that the number behind the colon sets."""
+    example: str
+    summary: str
+
+
+ENVS: dict[str, Entry] = {
+    "chain": Entry(
+        Chain, "length", "chain:50", "the N-chain: a small reward near the start, a large one at the end"
+    ),
+}
+
+
+def make_env(spec: str) -> Env:
+    """The environment that `spec` names.
+
+    Args:
+        spec: `family:size`, then any options, each behind a comma: `name=value`, or a bare name for true.
+    """
+    head, *options = spec.split(",")
+    family, _, size = head.partition(":")
+    require_known("environment", family, ENVS)
+    entry = ENVS[family]
+    require(size != "", f"environment {spec!r} needs a size, as in {entry.example}")
+    fields = {entry.size_field: _parse(entry, entry.size_field, size)}
+    for option in options:
+        name, has_value, text = option.partition("=")
+        require_known(f"option of {family}", name, _option_names(entry))
+        require(name not in fields, f"option {name!r} is given twice in {spec!r}")
+        fields[name] = _parse(entry, name, text if has_value else "true")
+    return entry.make(**fields)
+
+
+def env_spec(env: Env) -> str:
+    """The shortest spec that names `env`: the inverse of `make_env`."""
+    for family, entry in ENVS.items():
+        if type(env) is entry.make:
+            defaults = {f.name: f.default for f in dataclasses.fields(entry.make)}
+            options = [(name, getattr(env, name)) for name in _option_names(entry)]
+            changed = [
+                name if value is True else f"{name}={str(value).lower() if value is False else value}"
+                for name, value in options
+                if value != defaults[name]
+            ]
+            return ",".join([f"{family}:{getattr(env, entry.size_field)}", *changed])
+    raise UserError(f"{type(env).__name__} is not in the catalog; known: {', '.join(ENVS)}")
+
+
+def _option_names(entry: Entry) -> list[str]:
+    return [f.name for f in dataclasses.fields(entry.make) if f.name != entry.size_field]
+
+
+def _parse(entry: Entry, name: str, text: str) -> Any:
+    """`text` as the type of the dataclass field `name`."""
+    kind = get_type_hints(entry.make)[name]
+    if kind is bool:
+        require(text.lower() in ("true", "false"), f"{name} must be true or false, got {text!r}")
+        return text.lower() == "true"
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            article = "a whole number" if kind is int else "a number"
+            raise UserError(f"{name} must be {article}, got {text!r}") from None
+    return text

@@ -1,0 +1,109 @@
+"""The N-chain: a small reward near the start, a large one at the far end (paper, section 5.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bootdqn.errors import require, require_known
+from bootdqn.types import Encoding, Step
+
+LEFT_REWARD = 0.001
+RIGHT_REWARD = 1.0
+START = 1
+"""Index of s_2."""
+
+
+class ChainState(NamedTuple):
+    """Where the agent is, and since how many steps."""
+
+    position: Array
+    time: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """States s_1 ... s_N in a row; the agent starts at s_2 and walls stop it.
+
+    The optimum goes right at every step and collects 10. Observations are positions 0 ... N-1.
+    """
+
+    length: int
+    """N."""
+    horizon_offset: int = 8
+    """An episode lasts N + this many actions."""
+    reward_on: Literal["action", "entry"] = "action"
+    """Pay R(s, a): left at s_1 and right at s_N; or R(s'): for entering (or staying in) s_1 and s_N."""
+    features: Literal["thermometer", "one_hot"] = "thermometer"
+    """How a position becomes the network's input."""
+    time_limit: Literal["truncated", "terminated"] = "truncated"
+    """Whether the end of an episode keeps its future value (the state has no clock) or ends it."""
+    scrambled: bool = False
+    """Draw which action means right for every state, so that no policy generalises from state to state."""
+    scramble_seed: int = 0
+    """Seed of that draw."""
+
+    def __post_init__(self):
+        require(self.length >= 4, f"a chain needs at least 4 states, got {self.length}; try chain:10")
+        require(
+            self.horizon >= self.length - 1,
+            f"horizon_offset {self.horizon_offset} leaves {self.horizon} actions: too few to reach the end",
+        )
+        require_known("reward_on", self.reward_on, ("action", "entry"))
+        require_known("features", self.features, ("thermometer", "one_hot"))
+        require_known("time_limit", self.time_limit, ("truncated", "terminated"))
+
+    @property
+    def num_actions(self) -> int:
+        """Two: left and right."""
+        return 2
+
+    @property
+    def horizon(self) -> int:
+        """Actions an episode."""
+        return self.length + self.horizon_offset
+
+    @property
+    def encoding(self) -> Encoding:
+        """From a position to the network's input [N]."""
+        return Encoding(self.features, self.length)
+
+    @property
+    def solved_return(self) -> float:
+        """What always going right collects: 10 with the default horizon."""
+        steps_to_end = self.length - 1 - START
+        return float(self.horizon - steps_to_end + (1 if self.reward_on == "entry" else 0))
+
+    @property
+    def right_actions(self) -> tuple[int, ...]:
+        """Which action means right, for every state [N]."""
+        if not self.scrambled:
+            return (1,) * self.length
+        rng = np.random.default_rng(self.scramble_seed)
+        return tuple(int(a) for a in rng.integers(0, 2, self.length))
+
+    def reset(self, key: Array) -> tuple[ChainState, Array]:
+        """Start an episode at s_2."""
+        del key
+        position = jnp.int32(START)
+        return ChainState(position, jnp.int32(0)), position
+
+    def step(self, key: Array, state: ChainState, action: Array) -> tuple[ChainState, Step]:
+        """Move one state left or right."""
+        del key
+        last = self.length - 1
+        goes_right = action == jnp.asarray(self.right_actions)[state.position]
+        moved = jnp.clip(state.position + jnp.where(goes_right, 1, -1), 0, last)
+        if self.reward_on == "action":
+            at_left, at_right = (state.position == 0) & ~goes_right, (state.position == last) & goes_right
+        else:
+            at_left, at_right = moved == 0, moved == last
+        reward = jnp.where(at_right, RIGHT_REWARD, jnp.where(at_left, LEFT_REWARD, 0.0))
+        time = state.time + 1
+        over = time >= self.horizon
+        ends = over & (self.time_limit == "terminated")
+        return ChainState(moved, time), Step(moved, reward.astype(jnp.float32), ends, over & ~ends)

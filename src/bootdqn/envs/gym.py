@@ -1,0 +1,55 @@
+"""Our compiled environments as Gymnasium ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from bootdqn.envs.chain import Chain
+from bootdqn.types import Env
+
+
+class GymnasiumEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
+    """One compiled environment behind Gymnasium's interface; observations are its encoded features."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own declaration
+
+    def __init__(self, env: Env):
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (env.encoding.size,), np.float32)
+        self.action_space = gymnasium.spaces.Discrete(env.num_actions)
+        self._encode = jax.jit(env.encoding)
+        self._reset = jax.jit(env.reset)
+        self._step = jax.jit(env.step)
+        self._key = jax.random.key(0)
+        self._state: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        """Start an episode; `seed` fixes all randomness from here on."""
+        super().reset(seed=seed)
+        self._key = jax.random.key(int(self.np_random.integers(2**31)))
+        self._state, obs = self._reset(self._next_key())
+        return np.asarray(self._encode(obs)), {}
+
+    def step(self, action: np.int64):
+        """Take one action."""
+        self._state, step = self._step(self._next_key(), self._state, action)
+        obs = np.asarray(self._encode(step.obs))
+        return obs, float(step.reward), bool(step.terminated), bool(step.truncated), {}
+
+    def _next_key(self) -> jax.Array:
+        self._key, key = jax.random.split(self._key)
+        return key
+
+
+def make_chain(**options: Any) -> GymnasiumEnv:
+    """`bootdqn/Chain-v0`; options are the fields of `Chain`."""
+    return GymnasiumEnv(Chain(**options))
+
+
+def register() -> None:
+    """Make our environments known to `gymnasium.make`."""
+    gymnasium.register("bootdqn/Chain-v0", entry_point=make_chain, kwargs={"length": 10})

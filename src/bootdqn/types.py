@@ -1,0 +1,153 @@
+"""The words everything else speaks: transitions, learners, actors, beliefs, environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax.numpy as jnp
+from jax import Array
+
+Params = Any
+"""A pytree of arrays: the trainable part of a network."""
+
+
+class Transition(NamedTuple):
+    """One step of experience, with any leading axes."""
+
+    obs: Array
+    action: Array
+    reward: Array
+    discount: Array
+    """Gamma, or 0 at termination. A truncation keeps gamma."""
+    next_obs: Array
+    """The true final observation of the step, never the one after a reset."""
+    mask: Array
+    """Bootstrap weights [K], drawn once and stored."""
+
+
+class Learner(NamedTuple):
+    """What learning changes."""
+
+    params: Params
+    target_params: Params
+    opt_state: Any
+    updates: Array
+    """How many updates have been made (a scalar that all vmapped seeds share)."""
+
+
+class Actor(NamedTuple):
+    """Who acts during an episode."""
+
+    head: Array
+    """The committed head."""
+
+
+class Belief(NamedTuple):
+    """What all heads say about one observation."""
+
+    q: Array
+    """Value of every action under every head [K, A]."""
+    mean: Array
+    """Mean over heads [A]."""
+    std: Array
+    """Standard deviation over heads [A]."""
+    votes: Array
+    """How many heads prefer each action [A]; a head with tied actions splits its vote."""
+    entropy: Array
+    """Entropy of the vote shares in nats: 0 when all heads agree."""
+
+
+class UpdateMetrics(NamedTuple):
+    """What one update reports."""
+
+    loss: Array
+    """Mean over heads of the masked loss."""
+    q_mean: Array
+    """Mean value of the sampled actions over the batch and the heads."""
+    q_spread: Array
+    """Standard deviation over heads of those values, averaged over the batch."""
+
+
+class Agent(NamedTuple):
+    """Pure, jittable functions; made by `bootdqn.agent.make_agent`."""
+
+    init: Callable[[Array], Learner]
+    """(key) -> learner."""
+    begin: Callable[[Array], Actor]
+    """(key) -> actor: sample the head for an episode."""
+    act: Callable[[Array, Learner, Actor, Array, Array], Array]
+    """(key, learner, actor, obs, epsilon) -> action."""
+    greedy: Callable[[Array, Learner, Array], Array]
+    """(key, learner, obs) -> action by majority vote, without dithering: the evaluation policy."""
+    draw_mask: Callable[[Array], Array]
+    """(key) -> bootstrap weights [K]."""
+    epsilon: Callable[[Array], Array]
+    """(env step) -> probability of a uniformly random action."""
+    update: Callable[[Learner, Transition], tuple[Learner, UpdateMetrics]]
+    """(learner, batch) -> (learner, metrics). No randomness; knows nothing of replay."""
+    belief: Callable[[Learner, Array], Belief]
+    """(learner, obs) -> belief."""
+
+
+class Step(NamedTuple):
+    """What an environment answers to an action."""
+
+    obs: Array
+    reward: Array
+    terminated: Array
+    """The episode ended in a state with no future."""
+    truncated: Array
+    """The episode was cut short, by a time limit for instance."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How an observation becomes the network's input vector [size].
+
+    Tabular environments observe a state index; the encoding spreads it over `size` inputs. That keeps replay at
+    one integer an observation, and it is the same function in acting and in learning.
+    """
+
+    kind: Literal["vector", "one_hot", "thermometer"]
+    size: int
+
+    def __call__(self, obs: Array) -> Array:
+        """Features [size] of one observation."""
+        if self.kind == "vector":
+            return obs.astype(jnp.float32)
+        states = jnp.arange(self.size)
+        return (states == obs if self.kind == "one_hot" else states <= obs).astype(jnp.float32)
+
+
+class Env(Protocol):
+    """An environment that lives inside a compiled program; every episode lasts exactly `horizon` steps."""
+
+    @property
+    def num_actions(self) -> int:
+        """A."""
+        ...
+
+    @property
+    def horizon(self) -> int:
+        """Steps an episode."""
+        ...
+
+    @property
+    def encoding(self) -> Encoding:
+        """From an observation to the network's input."""
+        ...
+
+    @property
+    def solved_return(self) -> float:
+        """An episode counts as optimal when its return reaches this."""
+        ...
+
+    def reset(self, key: Array) -> tuple[Any, Array]:
+        """(key) -> (state, observation)."""
+        ...
+
+    def step(self, key: Array, state: Any, action: Array) -> tuple[Any, Step]:
+        """(key, state, action) -> (state, step)."""
+        ...
