@@ -1,0 +1,48 @@
+"""`bootdqn list`: what can be named on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.envs.catalog import ENVS
+
+
+def main(arguments: list[str]) -> int:
+    """Print environments with their options, and agents with what sets them apart."""
+    tyro.cli(_show, prog="bootdqn list", args=arguments)
+    return 0
+
+
+def _show() -> None:
+    """List environments, agents and experiments.
+
+    example: bootdqn list
+    """
+    console = Console()
+    for name, entry in ENVS.items():
+        console.print(f"[bold]{name}[/bold]  {entry.summary}; for example [cyan]{entry.example}[/cyan]")
+        table = Table(box=None, padding=(0, 2))
+        for heading in ("option", "default"):
+            table.add_column(heading)
+        for field in dataclasses.fields(entry.make):
+            if field.name != entry.size_field:
+                table.add_row(f"{field.name}", str(field.default).lower())
+        console.print(table)
+        console.print(f"options follow the size: [cyan]{entry.example},scrambled,features=one_hot[/cyan]\n")
+    table = Table(title="agents", title_justify="left", box=None, padding=(0, 2))
+    table.add_column("name", style="bold")
+    table.add_column("differs from boot in")
+    for name, config in AGENTS.items():
+        changed = [
+            f"{field.name}={getattr(config, field.name)}"
+            for field in dataclasses.fields(AgentConfig)
+            if getattr(config, field.name) != getattr(AGENTS["boot"], field.name)
+        ]
+        table.add_row(name, ", ".join(changed) or "-")
+    console.print(table)
+    console.print("\n[bold]experiments[/bold]  demo (bootdqn demo)")

@@ -1,0 +1,51 @@
+"""The command `bootdqn`: one file a verb."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module, metadata
+
+from bootdqn.errors import UserError, require_known
+
+VERBS: dict[str, str] = {
+    "train": "train an agent on an environment",
+    "demo": "four agents on a chain that needs deep exploration, in a few minutes",
+    "bench": "measure speed on this machine",
+    "list": "environments, agents and experiments",
+}
+_USAGE = """usage: bootdqn VERB ...
+
+Deep exploration with bootstrapped value functions.
+
+verbs:
+{verbs}
+
+examples:
+  bootdqn demo
+  bootdqn train chain:50 --agent boot --heads 10 --episodes 500 --seeds 5
+  bootdqn VERB --help"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit code: 0, 1 failed, 2 a user's mistake, 130 interrupted."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE.format(verbs="\n".join(f"  {name:<8}{text}" for name, text in VERBS.items())))
+        return 0
+    if arguments[0] == "--version":
+        print(f"bootdqn {metadata.version('bootdqn')}")
+        return 0
+    try:
+        require_known("verb", arguments[0], VERBS)
+        verb: Callable[[list[str]], int] = import_module(f"bootdqn.cli.{arguments[0]}").main
+        return verb(arguments[1:])
+    except UserError as error:
+        print(f"bootdqn: error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"bootdqn: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bootdqn: interrupted", file=sys.stderr)
+        return 130

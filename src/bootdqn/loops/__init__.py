@@ -1,0 +1,1 @@
+"""What drives an agent through an environment."""

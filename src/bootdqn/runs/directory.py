@@ -1,0 +1,117 @@
+"""A run directory: what was run, with what, and what came out.
+
+config.json             the resolved configuration
+run.json                command, versions, git revision, times, status
+metrics.csv             one row an episode and seed
+models/seed0.safetensors  parameters of every seed
+learning_curve.png, .svg
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from bootdqn.errors import UserError, require
+
+_PACKAGES = ("bootdqn", "jax", "jaxlib", "equinox", "optax", "gymnasium", "numpy")
+
+
+class RunDirectory:
+    """Writes a run directory; every file but the growing `metrics.csv` appears whole or not at all."""
+
+    def __init__(self, path: Path, *, config: dict[str, Any], command: str, columns: Sequence[str]):
+        """Claim `path`, which must be new or empty."""
+        self.path = path
+        _claim(path)
+        self._record = {
+            "command": command,
+            "status": "running",
+            "started": _now(),
+            "git_revision": git_revision(),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "versions": {name: metadata.version(name) for name in _PACKAGES},
+        }
+        write_json(path / "config.json", config)
+        write_json(path / "run.json", self._record)
+        self._metrics = (path / "metrics.csv").open("w", newline="", encoding="utf-8")
+        self.append_rows([columns])
+
+    def append_rows(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows to `metrics.csv` in one write, and hand them to the operating system."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        self._metrics.write(text.getvalue())
+        self._metrics.flush()
+
+    def finish(self, status: str, **results: Any) -> None:
+        """Close the run with how it ended and what came out."""
+        self._metrics.close()
+        self._record |= {"status": status, "finished": _now(), **results}
+        write_json(self.path / "run.json", self._record)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as readable JSON, atomically."""
+    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
+def git_revision() -> str | None:
+    """Revision of the source tree this package runs from, with `-dirty` when it was changed; None outside git."""
+
+    def git(*arguments: str) -> str:
+        here = Path(__file__).parent
+        return subprocess.run(
+            ["git", *arguments], cwd=here, capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        # Installed into somebody else's repository, the package's files are not tracked there.
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _claim(path: Path) -> None:
+    """Make `path` a directory of ours, or say why not."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        entries = sorted(entry.name for entry in path.iterdir())
+        require(
+            "run.json" not in entries,
+            f"{path} already holds a run; choose another --out or remove it",
+        )
+        require(not entries, f"{path} is not empty (it holds {', '.join(entries[:3])}); choose another --out")
+        probe = path / ".probe"
+        probe.touch()
+        probe.unlink()
+    except (FileExistsError, NotADirectoryError):
+        raise UserError(f"{path} cannot be a run directory: a file is in the way; choose another --out") from None
+    except PermissionError:
+        raise UserError(f"no permission to write to {path}; choose another --out") from None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

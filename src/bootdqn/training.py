@@ -1,0 +1,254 @@
+"""One run: an agent trained on an environment, for several seeds, recorded in a run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.envs.catalog import env_spec, make_env
+from bootdqn.errors import UserError, require, require_known
+from bootdqn.figures import AGENT_COLOURS, save_learning_curve
+from bootdqn.loops.compiled import Chunk, CompiledTraining, EpisodeMetrics
+from bootdqn.progress import Progress, stop_on_interrupt
+from bootdqn.runs.directory import RunDirectory
+from bootdqn.runs.models import save_model
+from bootdqn.stats import episodes_to_learn
+from bootdqn.types import Agent, Belief, Env, Params
+
+COLUMNS = (
+    "seed",
+    "episode",
+    "steps",
+    "return",
+    "greedy_return",
+    "head",
+    "epsilon",
+    "loss",
+    "q_mean",
+    "q_spread",
+)
+"""Of `metrics.csv`; docs/architecture.md says what each means."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """What a run does."""
+
+    env: str
+    """The environment's name, such as `chain:50`."""
+    agent_name: str = "boot"
+    """The named configuration that `agent` started from."""
+    agent: AgentConfig = AGENTS["boot"]
+    """The agent's full configuration."""
+    episodes: int = 500
+    """Training episodes a seed."""
+    num_seeds: int = 1
+    """How many independent trainings."""
+    seed: int = 0
+    """Seed of the first; the others count up from it."""
+
+    def __post_init__(self):
+        require(self.episodes >= 1, f"episodes must be at least 1, got {self.episodes}")
+        require(self.num_seeds >= 1, f"seeds must be at least 1, got {self.num_seeds}")
+        require(self.seed >= 0, f"seed must not be negative, got {self.seed}")
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the run."""
+        return tuple(range(self.seed, self.seed + self.num_seeds))
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run left in memory."""
+
+    config: TrainConfig
+    env: Env
+    agent: Agent
+    metrics: dict[int, EpisodeMetrics]
+    """By seed; every field [episodes]."""
+    params: dict[int, Params]
+    """Online parameters by seed."""
+    interrupted: bool
+    """Whether the run was stopped before its last episode."""
+    path: Path | None
+    """The run directory."""
+
+    def episodes_to_learn(self, *, greedy: bool = False) -> dict[int, int | None]:
+        """By seed, the episode that was the 100th with the optimal return; None where there were fewer.
+
+        Args:
+            greedy: count the evaluations by majority vote, without dithering, in place of the training episodes.
+        """
+        return {
+            seed: episodes_to_learn(m.greedy_return if greedy else m.episode_return, self.env.solved_return)
+            for seed, m in self.metrics.items()
+        }
+
+    def belief(self, obs: Any, seed: int | None = None) -> Belief:
+        """What the heads of one seed (the first by default) now say about an observation."""
+        params = self.params[self.config.seed if seed is None else seed]
+        learner = jax.eval_shape(self.agent.init, jax.random.key(0))._replace(params=params)
+        return self.agent.belief(learner, jax.numpy.asarray(obs))
+
+
+def train(
+    env: str | Env,
+    agent: str = "boot",
+    *,
+    episodes: int = 500,
+    num_seeds: int = 1,
+    seed: int = 0,
+    out: str | Path | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> TrainResult:
+    """Train an agent on an environment.
+
+    Args:
+        env: a name such as `chain:50`, or an environment.
+        agent: one of `dqn`, `ensemble`, `thompson`, `boot`, `boot+`.
+        episodes: training episodes a seed.
+        num_seeds: how many independent trainings, side by side.
+        seed: of the first; the others count up from it.
+        out: a run directory to write; none by default.
+        progress: show it.
+        options: fields of `AgentConfig` that differ from the named agent's, such as `num_heads=20`.
+    """
+    require_known("agent", agent, AGENTS)
+    for name in options:
+        require_known("agent option", name, [f.name for f in dataclasses.fields(AgentConfig)])
+    config = TrainConfig(
+        env=env if isinstance(env, str) else env_spec(env),
+        agent_name=agent,
+        agent=dataclasses.replace(AGENTS[agent], **options),
+        episodes=episodes,
+        num_seeds=num_seeds,
+        seed=seed,
+    )
+    return run_training(config, out=None if out is None else Path(out), progress=progress)
+
+
+def run_training(config: TrainConfig, *, out: Path | None, progress: bool = True) -> TrainResult:
+    """Carry out `config`, recording it under `out`; the first Ctrl-C ends it early and in good order."""
+    env = make_env(config.env)
+    config = dataclasses.replace(config, env=env_spec(env))
+    training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes)
+    _require_memory(training.memory_bytes())
+    directory = None
+    if out is not None:
+        command = shlex.join(["bootdqn", *sys.argv[1:]])
+        directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=COLUMNS)
+    try:
+        with stop_on_interrupt() as should_stop:
+            chunks = _checked(training.chunks(should_stop), directory, config, env)
+            title = f"{config.env} {config.agent_name}, {config.num_seeds} seed" + "s" * (config.num_seeds > 1)
+            with Progress(
+                title,
+                episodes=config.episodes,
+                num_seeds=config.num_seeds,
+                horizon=env.horizon,
+                visible=progress,
+            ) as bar:
+                metrics = _gather(chunks, bar.update)
+            interrupted = should_stop()
+    except BaseException as error:
+        if directory is not None:
+            directory.finish("failed", error=str(error) or type(error).__name__)
+        raise
+    result = TrainResult(config, env, training.agent, metrics, training.params(), interrupted, out)
+    if directory is not None:
+        _record(directory, result)
+    return result
+
+
+def _gather(chunks: Iterator[Chunk], observe: Callable[[Chunk], None]) -> dict[int, EpisodeMetrics]:
+    """All chunks joined, by seed."""
+    parts: dict[int, list[EpisodeMetrics]] = {}
+    for chunk in chunks:
+        for index, seed in enumerate(chunk.seeds):
+            parts.setdefault(seed, []).append(jax.tree.map(lambda x, i=index: x[i], chunk.metrics))
+        observe(chunk)
+    return {seed: jax.tree.map(lambda *xs: np.concatenate(xs), *parts[seed]) for seed in sorted(parts)}
+
+
+def _checked(
+    chunks: Iterator[Chunk], directory: RunDirectory | None, config: TrainConfig, env: Env
+) -> Iterator[Chunk]:
+    """Pass chunks on, written to disk and free of NaN."""
+    for chunk in chunks:
+        if directory is not None:
+            directory.append_rows(_rows(chunk, config, env.horizon))
+        bad = np.argwhere(np.isinf(chunk.metrics.updates.loss) | np.isnan(chunk.metrics.updates.q_mean))
+        started = chunk.first_episode * env.horizon > config.agent.learning_start_steps
+        if started and len(bad) and config.agent.learning_period_steps <= env.horizon:
+            seed, episode = chunk.seeds[bad[0][0]], chunk.first_episode + bad[0][1] + 1
+            raise UserError(
+                f"training diverged: the values of seed {seed} are no longer finite in episode {episode}; "
+                f"try a smaller --learning-rate (now {config.agent.learning_rate:g}) or --loss huber"
+            )
+        yield chunk
+
+
+def _rows(chunk: Chunk, config: TrainConfig, horizon: int) -> Iterator[tuple[Any, ...]]:
+    """Rows of `metrics.csv`, by episode and then by seed."""
+    m = chunk.metrics
+    for index in range(m.episode_return.shape[1]):
+        for row, seed in enumerate(chunk.seeds):
+            episode = chunk.first_episode + index + 1
+            yield (
+                seed,
+                episode,
+                episode * horizon,
+                m.episode_return[row, index],
+                m.greedy_return[row, index],
+                m.head[row, index] if config.agent.acting == "committed_head" else "",
+                m.epsilon[row, index],
+                *("" if np.isnan(x[row, index]) else x[row, index] for x in m.updates),
+            )
+
+
+def _record(directory: RunDirectory, result: TrainResult) -> None:
+    """Models, the figure and how it ended."""
+    config = dataclasses.asdict(result.config)
+    for seed, params in result.params.items():
+        save_model(directory.path / "models" / f"seed{seed}.safetensors", params, config)
+    if result.metrics:
+        by_seed = result.metrics.values()
+        save_learning_curve(
+            directory.path / "learning_curve",
+            f"{result.config.agent_name} on {result.config.env}",
+            returns=[m.episode_return for m in by_seed],
+            greedy=[m.greedy_return for m in by_seed],
+            spread=[m.updates.q_spread for m in by_seed],
+            best=result.env.solved_return,
+            colour=AGENT_COLOURS[result.config.agent_name],
+        )
+    directory.finish(
+        "interrupted" if result.interrupted else "finished",
+        episodes_to_learn=result.episodes_to_learn(),
+        greedy_episodes_to_learn=result.episodes_to_learn(greedy=True),
+    )
+
+
+def _require_memory(needed: int) -> None:
+    """Refuse what cannot fit, where the system tells how much memory is left."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return
+    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    require(
+        needed < available,
+        f"the run needs {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB of memory is free; "
+        "use fewer --seeds or a smaller --replay-capacity",
+    )
