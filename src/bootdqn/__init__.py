@@ -1,5 +1,7 @@
 """Deep exploration with bootstrapped value functions."""
 
+from importlib.metadata import version as _version
+
 from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.gym import register as _register
@@ -20,5 +22,7 @@ __all__ = [
     "make_network",
     "train",
 ]
+
+__version__ = _version("bootdqn")
 
 _register()

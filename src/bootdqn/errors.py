@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 
-class UserError(ValueError):
+class UserError(Exception):
     """A mistake the user can mend: the command line shows it as one line, never as a traceback."""
 
 

@@ -17,7 +17,8 @@ def pick(q: Array, action: Array) -> Array:
 
     A sum over a one-hot selection: XLA compiles it to straight-line code where a gather would be a loop.
     """
-    return jnp.sum(jnp.where(jnp.arange(q.shape[-1]) == action[..., None], q, 0.0), axis=-1)
+    actions = jnp.broadcast_to(action, q.shape[:1])
+    return jnp.sum(q * jax.nn.one_hot(actions, q.shape[-1]), axis=-1)
 
 
 def td_target(reward: Array, discount: Array, next_q: Array, next_target_q: Array, *, double_q: bool) -> Array:

@@ -31,7 +31,7 @@ class Progress:
         self._horizon = horizon
         self._visible = visible
         self._console = Console(file=sys.stderr)
-        self._done = 0
+        self._done = self._printed = 0
         self._recent: list[float] = []
         self._start = self._last_line = time.perf_counter()
         self._bar = rich_progress.Progress(
@@ -52,7 +52,7 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._live:
             self._bar.stop()
-        elif self._visible and self._done:
+        elif self._visible and self._done > self._printed:
             self._print_line()
 
     def update(self, chunk: Chunk) -> None:
@@ -73,6 +73,7 @@ class Progress:
 
     def _print_line(self) -> None:
         self._last_line = time.perf_counter()
+        self._printed = self._done
         count = f"{self._done / self._num_seeds:.0f}/{self._episodes} episodes"
         print(f"{self._title}  {count}  {self._status()}", file=sys.stderr, flush=True)
 

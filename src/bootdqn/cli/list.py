@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -27,11 +28,13 @@ def _show() -> None:
     for name, entry in ENVS.items():
         console.print(f"[bold]{name}[/bold]  {entry.summary}; for example [cyan]{entry.example}[/cyan]")
         table = Table(box=None, padding=(0, 2))
-        for heading in ("option", "default"):
+        for heading in ("option", "default", "values"):
             table.add_column(heading)
+        kinds = get_type_hints(entry.make)
         for field in dataclasses.fields(entry.make):
             if field.name != entry.size_field:
-                table.add_row(f"{field.name}", str(field.default).lower())
+                values = ", ".join(get_args(kinds[field.name])) or kinds[field.name].__name__
+                table.add_row(field.name, str(field.default).lower(), values)
         console.print(table)
         console.print(f"options follow the size: [cyan]{entry.example},scrambled,features=one_hot[/cyan]\n")
     table = Table(title="agents", title_justify="left", box=None, padding=(0, 2))

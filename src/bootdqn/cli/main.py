@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module, metadata
+from importlib import import_module
 
+import bootdqn
 from bootdqn.errors import UserError, require_known
 
 VERBS: dict[str, str] = {
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(_USAGE.format(verbs="\n".join(f"  {name:<8}{text}" for name, text in VERBS.items())))
         return 0
     if arguments[0] == "--version":
-        print(f"bootdqn {metadata.version('bootdqn')}")
+        print(f"bootdqn {bootdqn.__version__}")
         return 0
     try:
         require_known("verb", arguments[0], VERBS)
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"bootdqn: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # the reader of our output has gone, as in `bootdqn list | head`
+        sys.stderr.close()
+        return 1
     except OSError as error:
         print(f"bootdqn: error: {error}", file=sys.stderr)
         return 1

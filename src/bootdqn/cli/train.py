@@ -31,7 +31,7 @@ examples:
 class Options:
     """The command line of `bootdqn train`."""
 
-    env: tyro.conf.Positional[str]
+    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
     """Environment, such as chain:50."""
     agent: str = "boot"
     """dqn, ensemble, thompson, boot or boot+."""

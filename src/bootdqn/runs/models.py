@@ -20,7 +20,8 @@ FORMAT = "bootdqn-model-1"
 
 def save_model(path: Path, params: Params, config: dict[str, Any]) -> None:
     """Write parameters and the configuration that explains them."""
-    header = {"format": FORMAT, "config": json.dumps(config)}
+    # One key: safetensors does not keep the order of several, and the same run shall give the same bytes.
+    header = {"bootdqn": json.dumps({"format": FORMAT, "config": config})}
     write_atomically(path, safetensors.numpy.save(_named(params), metadata=header))
 
 
@@ -36,7 +37,7 @@ def load_model(path: Path, like: Params) -> tuple[Params, dict[str, Any]]:
     """
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
+            header = json.loads((file.metadata() or {}).get("bootdqn", "{}"))
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except FileNotFoundError:
         raise UserError(f"no model file at {path}") from None
@@ -51,7 +52,7 @@ def load_model(path: Path, like: Params) -> tuple[Params, dict[str, Any]]:
         shape = found[name].shape if name in found else None
         require(shape == array.shape, f"{path}: {name} should have shape {array.shape}, got {shape}")
     leaves = [found[name] for name in expected]
-    return jax.tree.unflatten(jax.tree.structure(like), leaves), json.loads(header["config"])
+    return jax.tree.unflatten(jax.tree.structure(like), leaves), header["config"]
 
 
 def _named(params: Params) -> dict[str, Any]:

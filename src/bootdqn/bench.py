@@ -1,0 +1,109 @@
+"""Speed, measured side by side in one run: ratios carry from machine to machine, absolutes do not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.envs.chain import Chain
+from bootdqn.loops.compiled import STEPS_PER_CHUNK, CompiledTraining, available_cores
+
+CHAIN_CONFIG = replace(
+    AGENTS["boot"], num_heads=10, hidden=(50, 50), trunk_hidden=(), batch_size=32, learning_period_steps=1
+)
+"""The setting of the benchmark, whatever the agents' defaults become."""
+
+
+def gemm_gflops(size: int = 1024, repeats: int = 10) -> float:
+    """The machine's rate for one large float32 matrix product, in GFLOP/s: the best of several."""
+    a = jax.random.normal(jax.random.key(0), (size, size))
+    multiply = jax.jit(jnp.matmul)
+    return 2 * size**3 / _best_seconds(lambda: multiply(a, a), repeats) / 1e9
+
+
+def update_flops(config: AgentConfig, num_inputs: int, num_actions: int) -> int:
+    """Multiply-adds times two in the matrix products of one update of separate networks, as the maths has them.
+
+    Three forward passes (online at both observations, target at the next), and two products a layer backward:
+    one for the weights, one for the layer's input, which the first layer does not need.
+    """
+    sizes = (num_inputs, *config.hidden, num_actions)
+    layers = [2 * a * b for a, b in pairwise(sizes)]
+    passes = 3 if config.double_q else 2
+    per_sample = passes * sum(layers) + sum(layers) + sum(layers[1:])
+    return config.num_heads * config.batch_size * per_sample
+
+
+def time_training(
+    length: int, config: AgentConfig, *, num_seeds: int, group_size: int | None = None, repeats: int = 3
+) -> dict[str, Any]:
+    """Time training on a chain, learning at every step.
+
+    Returns:
+        The setting, `ms_per_step_and_seed` (wall time over environment steps of all seeds; the best of
+        `repeats`), the arithmetic rate it implies and the seconds that compiling took.
+    """
+    env = Chain(length=length)
+    episodes = 2 * max(1, STEPS_PER_CHUNK // env.horizon)
+    training = CompiledTraining(env, config, seeds=range(num_seeds), episodes=episodes, group_size=group_size)
+    start = time.perf_counter()
+    training.compile()
+    compile_seconds = time.perf_counter() - start
+
+    def train() -> None:
+        for _ in training.chunks():  # goes on from where the last pass ended
+            pass
+
+    best = _best_seconds(train, repeats) / (num_seeds * episodes * env.horizon)
+    flops = update_flops(config, length, env.num_actions)
+    return {
+        "length": length,
+        "heads": config.num_heads,
+        "seeds": num_seeds,
+        "seeds_per_program": group_size or 1,
+        "ms_per_step_and_seed": best * 1e3,
+        "gflops": flops / best / 1e9,
+        "compile_seconds": compile_seconds,
+    }
+
+
+def bench_chain() -> dict[str, Any]:
+    """The chain benchmark: the reference setting, how it grows with N, K and seeds, and the machine's own peak."""
+    peak = gemm_gflops()
+    reference = time_training(50, CHAIN_CONFIG, num_seeds=8, repeats=5)
+    vmapped = time_training(50, CHAIN_CONFIG, num_seeds=8, group_size=8)
+    growth = {
+        "length": [time_training(n, CHAIN_CONFIG, num_seeds=2) for n in (25, 50, 100, 200)],
+        "heads": [time_training(50, replace(CHAIN_CONFIG, num_heads=k), num_seeds=2) for k in (1, 5, 10, 20, 40)],
+        "seeds": [time_training(50, CHAIN_CONFIG, num_seeds=s) for s in (1, 2, 4, 8, 16)],
+    }
+    return {
+        "benchmark": "chain",
+        "setting": "N=50, K=10 separate 2x50 networks, batch 32, one update a step, 8 seeds",
+        "cores": available_cores(),
+        "backend": jax.default_backend(),
+        "gemm_gflops": peak,
+        "gemm_gflops_after": gemm_gflops(),
+        "share_of_gemm_peak": reference["gflops"] / peak,
+        "reference": reference,
+        "seeds_vmapped_in_one_program": vmapped,
+        "growth": growth,
+    }
+
+
+def _best_seconds(function: Callable[[], Any], repeats: int) -> float:
+    """The shortest of `repeats` calls, after one to warm up."""
+    jax.block_until_ready(function())
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function())
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -1,0 +1,68 @@
+"""`bootdqn bench`: speed on this machine, as a table and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from bootdqn.bench import bench_chain
+from bootdqn.errors import require_known
+from bootdqn.runs.directory import write_json
+
+_DESCRIPTION = """Measure speed on this machine; everything in one run, so that ratios mean something.
+
+examples:
+  bootdqn bench chain
+  bootdqn bench chain --json bench.json"""
+_BENCHMARKS = {"chain": bench_chain}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line of `bootdqn bench`."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
+    """Benchmark: chain."""
+    json: Path | None = None
+    """Also write the figures to this file."""
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and show."""
+    options = tyro.cli(Options, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
+    require_known("benchmark", options.name, _BENCHMARKS)
+    console = Console()
+    with console.status("measuring, about two minutes"):
+        results = _BENCHMARKS[options.name]()
+    _show(console, results)
+    if options.json is not None:
+        write_json(options.json, results)
+        print(f"figures: {options.json}")
+    return 0
+
+
+def _show(console: Console, results: dict[str, Any]) -> None:
+    console.print(f"{results['setting']}; {results['cores']} cores, {results['backend']}")
+    console.print(
+        f"float32 GEMM peak of this machine {results['gemm_gflops']:.0f} GFLOP/s; "
+        f"training reaches {results['share_of_gemm_peak']:.0%} of it"
+    )
+    table = Table()
+    for heading in ("", "N", "K", "seeds", "vmapped", "ms per step and seed", "GFLOP/s", "compile s"):
+        table.add_column(heading, justify="right")
+    rows = [("reference", results["reference"]), ("vmapped", results["seeds_vmapped_in_one_program"])]
+    rows += [(f"grow {name}", row) for name, group in results["growth"].items() for row in group]
+    for label, row in rows:
+        table.add_row(
+            label,
+            *(str(row[name]) for name in ("length", "heads", "seeds", "seeds_per_program")),
+            f"{row['ms_per_step_and_seed']:.3f}",
+            f"{row['gflops']:.0f}",
+            f"{row['compile_seconds']:.1f}",
+        )
+    console.print(table)

@@ -1,0 +1,122 @@
+"""`bootdqn demo`: what deep exploration is good for, in a few minutes."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from bootdqn.agent import AGENTS
+from bootdqn.errors import require
+from bootdqn.figures import save_comparison
+from bootdqn.stats import OPTIMAL_EPISODES
+from bootdqn.training import TrainConfig, TrainResult, run_training
+
+_DESCRIPTION = """Train bootstrapped DQN and its shallow relatives on a chain where only deep exploration succeeds.
+
+example:
+  bootdqn demo --out demo-run"""
+_AGENTS = {
+    "boot": "one head for a whole episode",
+    "thompson": "another head every step",
+    "ensemble": "majority of the heads",
+    "dqn": "one head, epsilon-greedy",
+}
+"""Who takes part, and how each explores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line of `bootdqn demo`."""
+
+    env: str = "chain:20,scrambled"
+    """Environment."""
+    episodes: int = 500
+    """Training episodes a seed."""
+    num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
+    """Independent trainings of every agent."""
+    out: Path = Path("demo-run")
+    """Where the run directories and the figure go; an earlier demo there is replaced."""
+
+
+def main(arguments: list[str]) -> int:
+    """Train the four agents, then show a table and a figure."""
+    options = tyro.cli(Options, prog="bootdqn demo", description=_DESCRIPTION, args=arguments)
+    _clear(options.out)
+    results: dict[str, TrainResult] = {}
+    for name in _AGENTS:
+        config = TrainConfig(
+            env=options.env,
+            agent_name=name,
+            agent=AGENTS[name],
+            episodes=options.episodes,
+            num_seeds=options.num_seeds,
+        )
+        results[name] = run_training(config, out=options.out / name)
+        if results[name].interrupted:
+            print(f"interrupted; what was done is under {options.out}")
+            return 130
+    _show(results)
+    _draw(options.out / "demo", results)
+    print(f"figure: {options.out / 'demo.png'}")
+    print(f"runs:   {options.out}/{{{','.join(_AGENTS)}}}")
+    return 0
+
+
+def _clear(out: Path) -> None:
+    """Remove an earlier demo, and nothing else."""
+    if not out.exists():
+        return
+    runs = [out / name for name in _AGENTS]
+    figures = [out / "demo.png", out / "demo.svg"]
+    is_demo = out.is_dir() and set(out.iterdir()) <= {*runs, *figures}
+    is_demo = is_demo and all((run / "run.json").exists() for run in runs if run.exists())
+    require(is_demo, f"{out} exists and is not an earlier demo; choose another --out")
+    shutil.rmtree(out)
+
+
+def _show(results: dict[str, TrainResult]) -> None:
+    """A row an agent: in how many seeds it learned, and when."""
+    config = next(iter(results.values())).config
+    title = f"{config.env}, {config.num_seeds} seeds, {config.episodes} episodes"
+    table = Table(title=title, title_justify="left")
+    for heading in ("agent", "explores by"):
+        table.add_column(heading)
+    for heading in ("learned", "episodes to learn", "learned by vote", "episodes by vote"):
+        table.add_column(heading, justify="right")
+    for name, result in results.items():
+        cells = []
+        for greedy in (False, True):
+            episodes = list(result.episodes_to_learn(greedy=greedy).values())
+            learned = sum(e is not None for e in episodes)
+            # A seed that did not learn in time counts as later than all: the median may be one of those.
+            median = np.median([np.inf if e is None else e for e in episodes])
+            cells += [
+                f"{learned}/{len(episodes)}",
+                f"{median:.0f}" if np.isfinite(median) else f"> {config.episodes}",
+            ]
+        table.add_row(name, _AGENTS[name], *cells)
+    console = Console()
+    console.print(table)
+    console.print(
+        f"Learned: {OPTIMAL_EPISODES} episodes with the optimal return, in training or when the heads vote "
+        "without dithering. Episodes are the median over seeds.",
+        style="dim",
+    )
+
+
+def _draw(stem: Path, results: dict[str, TrainResult]) -> None:
+    config = next(iter(results.values())).config
+    optimal = {
+        name: [
+            np.cumsum(np.asarray(m.episode_return) >= result.env.solved_return) for m in result.metrics.values()
+        ]
+        for name, result in results.items()
+    }
+    save_comparison(stem, f"{config.env}: who finds the far reward, and keeps it?", optimal, OPTIMAL_EPISODES)

@@ -1,0 +1,63 @@
+"""Small agents whose numbers can be checked by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bootdqn.agent import AgentConfig, make_agent, make_network
+from bootdqn.types import Agent, Encoding, Learner, Transition
+
+VECTOR = Encoding("vector", 2)
+
+
+def small_agent(**options: Any) -> tuple[AgentConfig, Agent]:
+    """An agent on two-dimensional observations with two actions."""
+    config = AgentConfig(**{"num_heads": 3, "hidden": (4,), "batch_size": 5, **options})
+    return config, make_agent(config, make_network(config, VECTOR, 2), 2)
+
+
+def linear_learner(agent: Agent, weight: Any, target_weight: Any) -> Learner:
+    """A learner whose Q-values are `weight` [K, A, 2] @ obs, and whose target's are `target_weight` @ obs."""
+    learner = agent.init(jax.random.key(0))
+
+    def with_weight(params: Any, value: Any) -> Any:
+        value = jnp.asarray(value, jnp.float32)
+        layer = params.layers[0]
+        return eqx.tree_at(
+            lambda p: (p.layers[0].weight, p.layers[0].bias), params, (value, jnp.zeros_like(layer.bias))
+        )
+
+    return learner._replace(
+        params=with_weight(learner.params, weight),
+        target_params=with_weight(learner.target_params, target_weight),
+    )
+
+
+def batch(num_heads: int, size: int = 5, seed: int = 0, **fields: Any) -> Transition:
+    """Random transitions, all masks one unless given."""
+    rng = np.random.default_rng(seed)
+    values = {
+        "obs": rng.normal(size=(size, 2)),
+        "action": rng.integers(0, 2, size),
+        "reward": rng.normal(size=size),
+        "discount": np.full(size, 0.9),
+        "next_obs": rng.normal(size=(size, 2)),
+        "mask": np.ones((size, num_heads)),
+        **fields,
+    }
+    return Transition(
+        **{
+            name: jnp.asarray(value, jnp.int32 if name == "action" else jnp.float32)
+            for name, value in values.items()
+        }
+    )
+
+
+def trees_equal(a: Any, b: Any) -> bool:
+    """Whether two trees hold the same bits."""
+    return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))

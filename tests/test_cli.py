@@ -1,0 +1,201 @@
+"""The command line as a person uses it: what it writes, what it says, and what it refuses."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+import bootdqn
+from bootdqn.agent import make_agent, make_network
+from bootdqn.cli.main import VERBS, main
+from bootdqn.envs.catalog import make_env
+from bootdqn.runs.models import load_model
+
+TINY = ["--heads", "2", "--hidden", "4", "--batch-size", "4", "--learning-start-steps", "8"]
+
+
+def read_rows(path):
+    with (path / "metrics.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_train_leaves_a_run_directory(tmp_path, capsys):
+    out = tmp_path / "run"
+    assert (
+        main(["train", "chain:5", "--episodes", "4", "--seeds", "3", "--seed", "7", "--out", str(out), *TINY]) == 0
+    )
+    assert str(out) in capsys.readouterr().out
+    assert {entry.name for entry in out.iterdir()} == {
+        "config.json", "run.json", "metrics.csv", "models", "learning_curve.png", "learning_curve.svg"
+    }  # fmt: skip
+    config = json.loads((out / "config.json").read_text())
+    assert (config["env"], config["episodes"], config["num_seeds"], config["seed"]) == ("chain:5", 4, 3, 7)
+    assert config["agent"]["num_heads"] == 2
+    assert config["agent"]["discount"] == bootdqn.AGENTS["boot"].discount  # resolved: defaults are there too
+    assert json.loads((out / "run.json").read_text())["status"] == "finished"
+    rows = read_rows(out)
+    assert [(int(r["episode"]), int(r["seed"])) for r in rows] == [(e, s) for e in range(1, 5) for s in (7, 8, 9)]
+    assert all(int(r["steps"]) == 13 * int(r["episode"]) for r in rows)
+    assert all(0 <= float(r["return"]) <= 10 for r in rows)
+    assert {int(r["head"]) for r in rows} <= {0, 1}
+    assert rows[-1]["loss"] != ""
+    assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_model_file_is_the_trained_network(tmp_path):
+    result = bootdqn.train("chain:5", episodes=3, out=tmp_path / "run", num_heads=2, hidden=(4,))
+    env = make_env("chain:5")
+    agent = make_agent(result.config.agent, make_network(result.config.agent, env.encoding, 2), 2)
+    learner = agent.init(jax.random.key(99))
+    params, config = load_model(tmp_path / "run" / "models" / "seed0.safetensors", learner.params)
+    assert config["env"] == "chain:5"
+    q = agent.belief(learner._replace(params=params), jax.numpy.int32(2)).q
+    np.testing.assert_array_equal(q, result.belief(2).q)
+    assert result.belief(2).votes.sum() == 2
+
+
+def test_same_command_same_files(tmp_path):
+    for name in ("a", "b"):
+        out = str(tmp_path / name)
+        assert main(["train", "chain:5", "--episodes", "5", "--seeds", "2", "--out", out, *TINY]) == 0
+    for file in ("metrics.csv", "models/seed0.safetensors", "models/seed1.safetensors", "config.json"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_agents_without_a_committed_head_leave_the_column_empty(tmp_path):
+    for name in ("thompson", "ensemble"):
+        arguments = ["train", "chain:5", "--agent", name, "--episodes", "1", "--out", str(tmp_path / name), *TINY]
+        assert main(arguments) == 0
+        assert [row["head"] for row in read_rows(tmp_path / name)] == [""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["chian:10"], "unknown environment 'chian'; did you mean chain?"),
+        (["chain:10", "--agent", "bot"], "unknown agent 'bot'; did you mean boot?"),
+        (["chain:3"], "a chain needs at least 4 states, got 3"),
+        (["chain:10", "--heads", "0"], "heads must be at least 1, got 0"),
+        (["chain:10", "--mask-probability", "0"], "mask_probability must be in (0, 1], got 0.0"),
+        (["chain:10", "--batch-size", "-1"], "batch_size must be at least 1, got -1"),
+        (["chain:10", "--replay-capacity", "8"], "batch_size (32) must not exceed replay_capacity (8)"),
+        (["chain:10", "--episodes", "0"], "episodes must be at least 1, got 0"),
+        (["chain:10", "--seeds", "-2"], "seeds must be at least 1, got -2"),
+        (["chain:10", "--seeds", "100000", "--episodes", "100000"], "GB of memory is free"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, arguments, message):
+    out = tmp_path / "run"
+    assert main(["train", *arguments, "--out", str(out)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("bootdqn: error: ")
+    assert error.count("\n") == 1
+    assert not out.exists()
+
+
+def test_flags_that_do_not_parse(capsys):
+    for flags in (["--hedas", "3"], ["--heads", "x"], ["--mask", "bernouli"]):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "chain:10", *flags])
+        assert stop.value.code == 2
+    assert "--heads" in capsys.readouterr().err
+
+
+def test_another_run_in_the_way(tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["train", "chain:5", "--episodes", "1", "--out", str(out), *TINY]
+    assert main(arguments) == 0
+    before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    assert main(arguments) == 2
+    assert "already holds a run" in capsys.readouterr().err
+    assert before == {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+
+
+def test_divergence_is_reported_with_its_place(tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["train", "chain:5", "--episodes", "400", "--learning-rate", "1e12", "--out", str(out), *TINY]
+    assert main(arguments) == 2
+    assert "training diverged: the values of seed 0 are no longer finite in episode" in capsys.readouterr().err
+    assert json.loads((out / "run.json").read_text())["status"] == "failed"
+
+
+def test_ctrl_c_leaves_a_valid_run(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "bootdqn", "train", "chain:20", "--episodes", "100000", "--seeds", "2"]
+    process = subprocess.Popen([*command, "--out", str(out)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not (out / "metrics.csv").exists() or (out / "metrics.csv").stat().st_size < 5000:
+        assert time.monotonic() < deadline, "no progress"
+        assert process.poll() is None
+        time.sleep(0.1)
+    os.kill(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    rows = read_rows(out)
+    for seed in ("0", "1"):
+        episodes = [int(row["episode"]) for row in rows if row["seed"] == seed]
+        assert episodes == list(range(1, len(episodes) + 1))
+        assert (out / "models" / f"seed{seed}.safetensors").exists()
+    assert (out / "learning_curve.png").exists()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert f"bootdqn {verb}" in text
+    assert "example" in text
+
+
+def test_usage_version_and_unknown_verb(capsys):
+    assert main([]) == 0
+    usage = capsys.readouterr().out
+    assert all(verb in usage for verb in VERBS)
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"bootdqn {bootdqn.__version__}\n"
+    assert main(["trian"]) == 2
+    assert "did you mean train?" in capsys.readouterr().err
+
+
+def test_list_names_what_there_is(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    for name in ("chain:50", "scrambled", "thermometer, one_hot", "dqn", "ensemble", "thompson", "boot+"):
+        assert name in text
+
+
+def test_demo_in_small(tmp_path, capsys):
+    out = tmp_path / "demo"
+    arguments = ["demo", "--env", "chain:4", "--episodes", "3", "--seeds", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("boot", "thompson", "ensemble", "dqn", "0/2", "> 3"))
+    assert str(out / "demo.png") in text.replace("\n", "")
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    (out / "thesis.tex").touch()
+    assert main(arguments) == 2
+    assert "is not an earlier demo" in capsys.readouterr().err
+    assert (out / "boot" / "metrics.csv").exists()
+    (out / "thesis.tex").unlink()
+    (out / "boot" / "marker").touch()
+    assert main(arguments) == 0  # an earlier demo is replaced
+    assert not (out / "boot" / "marker").exists()
+
+
+def test_python_api_refuses_unknown_names():
+    with pytest.raises(bootdqn.UserError, match="did you mean num_heads"):
+        bootdqn.train("chain:5", heads=3)
+    with pytest.raises(bootdqn.UserError, match="did you mean thompson"):
+        bootdqn.train("chain:5", agent="thomson")

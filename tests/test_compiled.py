@@ -1,0 +1,193 @@
+"""The compiled loop: what it stores, who acts, and that the same seed gives the same bits in any company."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bootdqn.agent import AgentConfig, make_agent, make_network
+from bootdqn.envs.chain import Chain
+from bootdqn.loops import compiled
+from bootdqn.loops.compiled import CompiledTraining, make_program
+from helpers import trees_equal
+
+ENV = Chain(length=4)
+SMALL = {"num_heads": 3, "hidden": (4,), "batch_size": 4, "learning_start_steps": 8}
+
+
+def config(**options):
+    return AgentConfig(**{**SMALL, **options})
+
+
+def run(env=ENV, episodes=5, seed=0, **options):
+    """Final state and metrics of one seed."""
+    cfg = config(**options)
+    agent = make_agent(cfg, make_network(cfg, env.encoding, env.num_actions), env.num_actions)
+    init, step = make_program(env, agent, cfg, capacity=episodes * env.horizon, chunk_episodes=episodes)
+    start = init(jnp.stack([jax.random.key(seed)]))
+    first_params = jax.tree.map(np.asarray, start.learner.params)
+    state, metrics = step(start, episodes)
+    data = jax.tree.map(lambda x: np.asarray(x[0]).reshape(episodes, env.horizon, *x.shape[2:]), state.replay.data)
+    return agent, first_params, state, metrics, data
+
+
+def training(episodes=6, seeds=(0, 1, 2), group_size=None, **options):
+    return CompiledTraining(ENV, config(**options), seeds=seeds, episodes=episodes, group_size=group_size)
+
+
+def finish(program):
+    """Metrics by seed and parameters by seed."""
+    parts = list(program.chunks())
+    metrics = {
+        seed: [jax.tree.map(lambda x, i=i: x[i], part.metrics) for part in parts]
+        for i, seed in enumerate(parts[0].seeds)
+    }
+    joined = {seed: jax.tree.map(lambda *xs: np.concatenate(xs), *ms) for seed, ms in metrics.items()}
+    return joined, program.params()
+
+
+@pytest.mark.parametrize("time_limit", ["truncated", "terminated"])
+def test_replay_holds_true_transitions(time_limit):
+    env = Chain(length=5, time_limit=time_limit, scrambled=True)
+    *_, data = run(env, discount=0.9, epsilon_start=1.0, epsilon_end=1.0)
+    right = np.asarray(env.right_actions)
+    assert (data.obs[:, 0] == 1).all()  # every episode starts at s_2
+    np.testing.assert_array_equal(data.next_obs[:, :-1], data.obs[:, 1:])
+    goes_right = data.action == right[data.obs]
+    np.testing.assert_array_equal(data.next_obs, np.clip(data.obs + np.where(goes_right, 1, -1), 0, 4))
+    reward = np.where(goes_right & (data.obs == 4), 1.0, np.where(~goes_right & (data.obs == 0), 0.001, 0.0))
+    np.testing.assert_allclose(data.reward, reward)
+    # A time limit is no termination unless asked for.
+    np.testing.assert_allclose(data.discount[:, :-1], 0.9)
+    np.testing.assert_allclose(data.discount[:, -1], 0.0 if time_limit == "terminated" else 0.9)
+
+
+def test_mask_per_episode_or_per_step():
+    *_, data = run(mask="exponential", mask_per="episode")
+    assert (data.mask == data.mask[:, :1]).all()
+    assert len(np.unique(data.mask[:, 0, 0])) == 5
+    *_, data = run(mask="exponential", mask_per="step")
+    assert len(np.unique(data.mask[..., 0])) == 5 * ENV.horizon
+
+
+def greedy_actions(agent, params, state, obs):
+    """What every head would do [K]."""
+    learner = jax.tree.map(lambda x: x[0], state.learner._replace(updates=state.learner.updates[None]))
+    params = jax.tree.map(lambda x: x[0], params)
+    return np.asarray(agent.belief(learner._replace(params=params), jnp.int32(obs)).q.argmax(axis=-1))
+
+
+def test_one_head_acts_for_a_whole_episode():
+    # Without learning the networks stay what they were, so that every action can be checked.
+    agent, params, state, metrics, data = run(episodes=8, learning_start_steps=10**6)
+    heads = np.asarray(metrics.head[0])
+    assert len(set(heads.tolist())) > 1
+    table = np.stack([greedy_actions(agent, params, state, obs) for obs in range(ENV.length)])
+    for episode, head in enumerate(heads):
+        np.testing.assert_array_equal(data.action[episode], table[data.obs[episode], head])
+
+
+def test_thompson_follows_no_single_head():
+    agent, params, state, _, data = run(seed=1, episodes=8, learning_start_steps=10**6, acting="head_per_step")
+    table = np.stack([greedy_actions(agent, params, state, obs) for obs in range(ENV.length)])
+    assert any(len(set(row.tolist())) > 1 for row in table)  # there is something to disagree about
+    follows = table[data.obs] == data.action[..., None]  # [episodes, steps, heads]
+    assert follows.any(axis=-1).all()
+    assert not follows.all(axis=1).any(axis=-1).all()
+
+
+@pytest.mark.parametrize(("start", "period"), [(1, 1), (13, 1), (10, 4), (10**6, 1)])
+def test_learning_starts_and_repeats_as_configured(start, period):
+    _, params, state, metrics, _ = run(learning_start_steps=start, learning_period_steps=period)
+    steps = range(1, 5 * ENV.horizon + 1)
+    expected = sum(step >= start and step % period == 0 for step in steps)
+    assert int(state.learner.updates) == expected
+    assert int(state.step) == 5 * ENV.horizon
+    assert trees_equal(params, state.learner.params) == (expected == 0)
+    assert np.isnan(metrics.updates.loss).all() == (expected == 0)
+
+
+def test_epsilon_follows_its_schedule():
+    _, _, _, metrics, _ = run(epsilon_start=1.0, epsilon_end=0.2, epsilon_anneal_steps=3 * ENV.horizon)
+    np.testing.assert_allclose(metrics.epsilon[0], [1 - 0.8 / 3, 1 - 1.6 / 3, 0.2, 0.2, 0.2], rtol=1e-5)
+
+
+def test_same_seed_same_bits_other_seed_other_parameters():
+    metrics, params = finish(training())
+    again_metrics, again_params = finish(training())
+    assert trees_equal(metrics, again_metrics)
+    assert trees_equal(params, again_params)
+    for a, b in itertools.combinations(params.values(), 2):
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+            assert not np.array_equal(x, y)
+    heads = {tuple(m.head.tolist()) for m in metrics.values()}
+    assert len(heads) == 3
+
+
+def test_a_seed_does_not_depend_on_its_company():
+    metrics, params = finish(training(seeds=(0, 1, 2)))
+    alone_metrics, alone_params = finish(training(seeds=(1,)))
+    assert trees_equal(metrics[1], alone_metrics[1])
+    assert trees_equal(params[1], alone_params[1])
+
+
+def test_vmapped_seeds_train_like_single_ones():
+    # Vectorised sums may round differently; randomness must not differ at all.
+    metrics, params = finish(training(episodes=2))
+    group_metrics, group_params = finish(training(episodes=2, group_size=3))
+    for seed in (0, 1, 2):
+        np.testing.assert_array_equal(metrics[seed].head, group_metrics[seed].head)
+        for x, y in zip(jax.tree.leaves(params[seed]), jax.tree.leaves(group_params[seed]), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
+
+
+def test_chunks_do_not_change_the_run(monkeypatch):
+    metrics, params = finish(training())
+    monkeypatch.setattr(compiled, "STEPS_PER_CHUNK", 4 * ENV.horizon)
+    program = training()
+    assert program.chunk_episodes == 4  # and 2 in the last chunk
+    split_metrics, split_params = finish(program)
+    assert trees_equal(metrics, split_metrics)
+    assert trees_equal(params, split_params)
+
+
+def test_stopping_early_leaves_a_prefix(monkeypatch):
+    whole, _ = finish(training(episodes=12))
+    monkeypatch.setattr(compiled, "STEPS_PER_CHUNK", ENV.horizon)
+    program = training(episodes=12)
+    seen = []
+    for chunk in program.chunks(should_stop=lambda: len(seen) >= 3):
+        seen.append(chunk)  # noqa: PERF402 - the stop looks at it meanwhile
+    done = dict.fromkeys((0, 1, 2), 0)
+    for chunk in seen:
+        for i, seed in enumerate(chunk.seeds):
+            assert chunk.first_episode == done[seed]
+            np.testing.assert_array_equal(
+                chunk.metrics.episode_return[i], whole[seed].episode_return[done[seed] : done[seed] + 1]
+            )
+            done[seed] += 1
+    assert all(3 <= count < 12 for count in done.values())
+
+
+def test_ring_is_never_larger_than_the_run():
+    program = training(episodes=3, replay_capacity=10**6)
+    assert program.capacity == 3 * ENV.horizon
+    assert training(episodes=300, replay_capacity=50).capacity == 50
+    ring_bytes = 3 * 3 * ENV.horizon * (4 * 5 + 4 * 3)
+    assert ring_bytes < program.memory_bytes() < ring_bytes + 10_000
+
+
+def test_a_small_ring_wraps():
+    _, _, state, _, _ = _run_with_capacity(7)
+    assert state.replay.data.action.shape == (1, 7)
+    assert int(state.replay.added) == 5 * ENV.horizon
+
+
+def _run_with_capacity(capacity):
+    cfg = config(replay_capacity=capacity)
+    agent = make_agent(cfg, make_network(cfg, ENV.encoding, 2), 2)
+    init, step = make_program(ENV, agent, cfg, capacity=capacity, chunk_episodes=5)
+    state, metrics = step(init(jnp.stack([jax.random.key(0)])), 5)
+    return agent, None, state, metrics, None
