@@ -204,14 +204,14 @@ def test_centred_rmsprop_is_the_original_one():
         g = 0.95 * g + 0.05 * total
         g2 = 0.95 * g2 + 0.05 * total**2
         weight = weight - 0.1 * total / np.sqrt(g2 - g**2 + 0.01)
-        np.testing.assert_allclose(params, weight, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(params), weight, rtol=1e-5)
 
 
 def test_adam_first_step_by_hand():
     optimizer = make_optimizer(AgentConfig(learning_rate=0.01))
     params = jnp.array([1.0, 1.0])
     change, _ = optimizer.update(jnp.array([3.0, -0.2]), optimizer.init(params), params)
-    np.testing.assert_allclose(optax.apply_updates(params, change), [0.99, 1.01], rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(optax.apply_updates(params, change)), [0.99, 1.01], rtol=1e-5)
 
 
 def test_named_agents_are_configurations_of_one():

@@ -123,7 +123,7 @@ def test_divergence_is_reported_with_its_place(tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["train", "chain:5", "--episodes", "400", "--learning-rate", "1e12", "--out", str(out), *TINY]
     assert main(arguments) == 2
-    assert "training diverged: the values of seed 0 are no longer finite in episode" in capsys.readouterr().err
+    assert "training diverged: the loss of seed 0 is no longer finite in episode" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["status"] == "failed"
 
 

@@ -16,7 +16,7 @@ from jax import Array
 from bootdqn.errors import require, require_known
 from bootdqn.losses import LOSS_KINDS, LossKind, error_loss, pick, td_target
 from bootdqn.masks import MASK_KINDS, MaskKind, make_mask
-from bootdqn.networks import MLPTrunk, QNetwork, make_q_network
+from bootdqn.networks import QNetwork, make_heads, make_mlp_trunk
 from bootdqn.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
 from bootdqn.types import Actor, Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
 
@@ -39,8 +39,8 @@ class AgentConfig:
     """Divide the gradient that enters the shared trunk by K."""
     mask: MaskKind = "bernoulli"
     """Distribution of the bootstrap weights."""
-    mask_probability: float = 0.5
-    """Probability of 1 in a bernoulli mask."""
+    mask_probability: float = 1.0
+    """p, the probability of 1 in a bernoulli mask; at 1 all heads share all data."""
     mask_per: MaskPer = "episode"
     """Draw one mask for a whole episode, or for every step."""
     acting: Acting = "committed_head"
@@ -51,7 +51,7 @@ class AgentConfig:
     """The same once annealed."""
     epsilon_anneal_steps: int = 0
     """Environment steps over which epsilon moves linearly from start to end."""
-    discount: float = 0.99
+    discount: float = 0.98
     """Gamma."""
     double_q: bool = True
     """Choose the next action by the online network, value it by the target network."""
@@ -59,7 +59,7 @@ class AgentConfig:
     """Loss of a temporal-difference error; huber has unit slope beyond 1."""
     optimizer: Optimizer = "adam"
     """Adam, or the centred RMSProp of the original DQN."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 3e-3
     """Step size of the optimizer."""
     batch_size: int = 32
     """Transitions an update."""
@@ -103,9 +103,7 @@ AGENTS: dict[str, AgentConfig] = {
     "boot+": replace(_BOOT, scale_trunk_gradient=False),
     "thompson": replace(_BOOT, acting="head_per_step"),
     "ensemble": replace(_BOOT, acting="vote"),
-    "dqn": replace(
-        _BOOT, num_heads=1, mask="ones", epsilon_start=1.0, epsilon_end=0.05, epsilon_anneal_steps=10_000
-    ),
+    "dqn": replace(_BOOT, num_heads=1, epsilon_start=1.0, epsilon_end=0.1, epsilon_anneal_steps=10_000),
 }
 """Named configurations of the one agent."""
 
@@ -119,23 +117,23 @@ def make_network(
         config: the agent's.
         encoding: from one observation to the network's input.
         num_actions: A.
-        trunk: (key) -> any Equinox module that maps one observation to features [F], in place of `trunk_hidden`.
+        trunk: (key) -> any Equinox module that maps an encoded observation [size] to features [F], in place of
+            the perceptron that `trunk_hidden` describes.
     """
     scale = 1.0 / config.num_heads if config.scale_trunk_gradient else 1.0
+    encoded = jax.ShapeDtypeStruct((encoding.size,), jnp.float32)
 
     def network(key: Array) -> QNetwork:
         trunk_key, head_key = jax.random.split(key)
         if trunk is not None:
-            features = trunk(trunk_key)
+            shared = trunk(trunk_key)
         elif config.trunk_hidden:
-            features = MLPTrunk(trunk_key, encoding, (encoding.size, *config.trunk_hidden))
+            shared = make_mlp_trunk(trunk_key, (encoding.size, *config.trunk_hidden))
         else:
-            features = encoding
-        obs_shape = (encoding.size,) if encoding.kind == "vector" else ()
-        obs = jax.ShapeDtypeStruct(obs_shape, jnp.float32 if encoding.kind == "vector" else jnp.int32)
-        num_features = eqx.filter_eval_shape(features, obs).shape[-1]
-        sizes = (num_features, *config.hidden, num_actions)
-        return make_q_network(head_key, features, sizes, num_heads=config.num_heads, trunk_gradient_scale=scale)
+            shared = eqx.nn.Identity()
+        num_features = eqx.filter_eval_shape(shared, encoded).shape[-1]
+        heads = make_heads(head_key, (num_features, *config.hidden, num_actions), config.num_heads)
+        return QNetwork(encoding, shared, heads, scale)
 
     return network
 

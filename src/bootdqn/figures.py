@@ -80,18 +80,18 @@ def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count
         count: how many mean "learned".
     """
     with rc_context(_STYLE):
-        figure = Figure(figsize=(8.4, 3.0), layout="constrained")
+        figure = Figure(figsize=(9.0, 3.0), layout="constrained")
         panels = figure.subplots(1, len(optimal), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (name, curves) in zip(panels, optimal.items(), strict=True):
             arrays = [np.asarray(curve) for curve in curves]
             for array in arrays:
-                axes.plot(np.arange(1, len(array) + 1), array, color=AGENT_COLOURS[name], linewidth=1.4)
+                axes.plot(np.arange(1, len(array) + 1), array, color=AGENT_COLOURS[name], linewidth=1.4, alpha=0.8)
             axes.axhline(count, color="black", linewidth=0.8, linestyle=":")
             solved = sum(array[-1] >= count for array in arrays)
-            axes.set_title(f"{name}: {solved} of {len(curves)} seeds learn", loc="left", fontsize=10)
+            axes.set_title(f"{name}: {solved} of {len(curves)} learn", loc="left", fontsize=10)
             axes.set_xlabel("episode")
         panels[0].set_ylabel("optimal episodes so far")
-        panels[0].text(1, count, f" learned ({count})", va="bottom", fontsize=8)
+        panels[-1].text(1, count, f"learned: {count}", va="bottom", fontsize=8)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         _save(figure, stem)
 

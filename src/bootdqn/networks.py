@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from bootdqn.types import Encoding
+
 
 def scale_gradient(x: Array, scale: float) -> Array:
     """`x` itself, but the gradient that flows back through it is multiplied by `scale`."""
@@ -28,6 +30,7 @@ class StackedLinear(eqx.Module):
     """[K, out]"""
 
     def __init__(self, key: Array, num_heads: int, in_size: int, out_size: int):
+        """Weights and biases start uniform within 1 / sqrt(in)."""
         weight_key, bias_key = jax.random.split(key)
         bound = 1.0 / math.sqrt(in_size)
         self.weight = jax.random.uniform(weight_key, (num_heads, out_size, in_size), minval=-bound, maxval=bound)
@@ -45,62 +48,42 @@ class StackedLinear(eqx.Module):
 
 
 class QNetwork(eqx.Module):
-    """K value functions: a trunk that heads share, and the heads.
+    """K value functions: an encoding, a trunk that heads share, and the heads."""
 
-    For separate networks the trunk holds no parameters: it is the observation's encoding.
-    """
-
+    encoding: Encoding = eqx.field(static=True)
     trunk: Callable[[Array], Array]
-    """One observation -> features [F]: any Equinox module, or an encoding."""
+    """Encoded observation -> features [F]: any Equinox module; the identity for separate networks."""
     layers: tuple[StackedLinear, ...]
     trunk_gradient_scale: float = eqx.field(static=True)
 
     def __call__(self, obs: Array) -> Array:
         """Values of all actions under all heads [K, A] of one observation."""
-        x = scale_gradient(self.trunk(obs), self.trunk_gradient_scale)
+        x = scale_gradient(self.trunk(self.encoding(obs)), self.trunk_gradient_scale)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer(x))
         return self.layers[-1](x)
 
     def head(self, index: Array, obs: Array) -> Array:
         """Values of all actions [A] under one head, without computing the others."""
-        x = self.trunk(obs)
+        x = self.trunk(self.encoding(obs))
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(index, x))
         return self.layers[-1].one(index, x)
 
 
-class MLPTrunk(eqx.Module):
-    """A shared multilayer perceptron on encoded observations."""
-
-    encoding: Callable[[Array], Array]
-    layers: tuple[eqx.nn.Linear, ...]
-
-    def __init__(self, key: Array, encoding: Callable[[Array], Array], sizes: Sequence[int]):
-        """`sizes` are the input size and then the width of every layer."""
-        keys = jax.random.split(key, len(sizes) - 1)
-        self.encoding = encoding
-        pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
-        self.layers = tuple(eqx.nn.Linear(size, width, key=k) for size, width, k in pairs)
-
-    def __call__(self, obs: Array) -> Array:
-        """Features [sizes[-1]] of one observation."""
-        x = self.encoding(obs)
-        for layer in self.layers:
-            x = jax.nn.relu(layer(x))
-        return x
+def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
+    """A shared multilayer perceptron; `sizes` are the input's and then every layer's."""
+    modules = []
+    for k, size, width in _layers(key, sizes):
+        modules += [eqx.nn.Linear(size, width, key=k), eqx.nn.Lambda(jax.nn.relu)]
+    return eqx.nn.Sequential(modules)
 
 
-def make_q_network(
-    key: Array,
-    trunk: Callable[[Array], Array],
-    sizes: Sequence[int],
-    *,
-    num_heads: int,
-    trunk_gradient_scale: float = 1.0,
-) -> QNetwork:
-    """K heads of the given layer sizes (features, hidden..., actions) on `trunk`."""
-    keys = jax.random.split(key, len(sizes) - 1)
-    pairs = zip(sizes[:-1], sizes[1:], keys, strict=True)
-    layers = tuple(StackedLinear(k, num_heads, size, width) for size, width, k in pairs)
-    return QNetwork(trunk, layers, trunk_gradient_scale)
+def make_heads(key: Array, sizes: Sequence[int], num_heads: int) -> tuple[StackedLinear, ...]:
+    """The layers of K heads; `sizes` are features, hidden..., actions."""
+    return tuple(StackedLinear(k, num_heads, size, width) for k, size, width in _layers(key, sizes))
+
+
+def _layers(key: Array, sizes: Sequence[int]) -> list[tuple[Array, int, int]]:
+    """A key, an input size and an output size for every layer between `sizes`."""
+    return list(zip(jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True))

@@ -55,6 +55,10 @@ class Progress:
         elif self._visible and self._done > self._printed:
             self._print_line()
 
+    def start(self) -> None:
+        """Begin to measure the rate, now that everything is compiled."""
+        self._start = time.perf_counter()
+
     def update(self, chunk: Chunk) -> None:
         """Count a chunk of episodes."""
         returns = chunk.metrics.episode_return

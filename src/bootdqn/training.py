@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +30,7 @@ COLUMNS = (
     "greedy_return",
     "head",
     "epsilon",
+    "updates",
     "loss",
     "q_mean",
     "q_spread",
@@ -135,22 +134,30 @@ def train(
         num_seeds=num_seeds,
         seed=seed,
     )
-    return run_training(config, out=None if out is None else Path(out), progress=progress)
+    command = f"bootdqn.train({config.env!r}, {agent!r}, {episodes=}, {num_seeds=}, {seed=}"
+    command += "".join(f", {name}={value!r}" for name, value in options.items()) + ")"
+    return run_training(config, command=command, out=None if out is None else Path(out), progress=progress)
 
 
-def run_training(config: TrainConfig, *, out: Path | None, progress: bool = True) -> TrainResult:
-    """Carry out `config`, recording it under `out`; the first Ctrl-C ends it early and in good order."""
+def run_training(config: TrainConfig, *, command: str, out: Path | None, progress: bool = True) -> TrainResult:
+    """Carry out `config`; the first Ctrl-C ends it early and in good order.
+
+    Args:
+        config: what to do.
+        command: that asked for it, for the record.
+        out: the run directory, or None to leave nothing on disk.
+        progress: show it.
+    """
     env = make_env(config.env)
     config = dataclasses.replace(config, env=env_spec(env))
     training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes)
     _require_memory(training.memory_bytes())
     directory = None
     if out is not None:
-        command = shlex.join(["bootdqn", *sys.argv[1:]])
         directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=COLUMNS)
     try:
         with stop_on_interrupt() as should_stop:
-            chunks = _checked(training.chunks(should_stop), directory, config, env)
+            chunks = _recorded(training.chunks(should_stop), directory, config)
             title = f"{config.env} {config.agent_name}, {config.num_seeds} seed" + "s" * (config.num_seeds > 1)
             with Progress(
                 title,
@@ -159,6 +166,8 @@ def run_training(config: TrainConfig, *, out: Path | None, progress: bool = True
                 horizon=env.horizon,
                 visible=progress,
             ) as bar:
+                training.compile()
+                bar.start()
                 metrics = _gather(chunks, bar.update)
             interrupted = should_stop()
     except BaseException as error:
@@ -181,39 +190,39 @@ def _gather(chunks: Iterator[Chunk], observe: Callable[[Chunk], None]) -> dict[i
     return {seed: jax.tree.map(lambda *xs: np.concatenate(xs), *parts[seed]) for seed in sorted(parts)}
 
 
-def _checked(
-    chunks: Iterator[Chunk], directory: RunDirectory | None, config: TrainConfig, env: Env
-) -> Iterator[Chunk]:
-    """Pass chunks on, written to disk and free of NaN."""
+def _recorded(chunks: Iterator[Chunk], directory: RunDirectory | None, config: TrainConfig) -> Iterator[Chunk]:
+    """Pass chunks on once they are on disk and found finite."""
     for chunk in chunks:
         if directory is not None:
-            directory.append_rows(_rows(chunk, config, env.horizon))
-        bad = np.argwhere(np.isinf(chunk.metrics.updates.loss) | np.isnan(chunk.metrics.updates.q_mean))
-        started = chunk.first_episode * env.horizon > config.agent.learning_start_steps
-        if started and len(bad) and config.agent.learning_period_steps <= env.horizon:
+            directory.append_rows(_rows(chunk, config))
+        bad = np.argwhere(~np.isfinite(chunk.metrics.updates.loss))
+        if len(bad):
             seed, episode = chunk.seeds[bad[0][0]], chunk.first_episode + bad[0][1] + 1
             raise UserError(
-                f"training diverged: the values of seed {seed} are no longer finite in episode {episode}; "
+                f"training diverged: the loss of seed {seed} is no longer finite in episode {episode}; "
                 f"try a smaller --learning-rate (now {config.agent.learning_rate:g}) or --loss huber"
             )
         yield chunk
 
 
-def _rows(chunk: Chunk, config: TrainConfig, horizon: int) -> Iterator[tuple[Any, ...]]:
+def _rows(chunk: Chunk, config: TrainConfig) -> Iterator[tuple[Any, ...]]:
     """Rows of `metrics.csv`, by episode and then by seed."""
-    m = chunk.metrics
-    for index in range(m.episode_return.shape[1]):
+    horizon = make_env(config.env).horizon
+    committed = config.agent.acting == "committed_head"
+    for index in range(chunk.metrics.episode_return.shape[1]):
         for row, seed in enumerate(chunk.seeds):
+            m = jax.tree.map(lambda x, at=(row, index): x[at], chunk.metrics)
             episode = chunk.first_episode + index + 1
             yield (
                 seed,
                 episode,
                 episode * horizon,
-                m.episode_return[row, index],
-                m.greedy_return[row, index],
-                m.head[row, index] if config.agent.acting == "committed_head" else "",
-                m.epsilon[row, index],
-                *("" if np.isnan(x[row, index]) else x[row, index] for x in m.updates),
+                m.episode_return,
+                m.greedy_return,
+                m.head if committed else "",
+                m.epsilon,
+                m.num_updates,
+                *(m.updates if m.num_updates else ("",) * len(m.updates)),
             )
 
 

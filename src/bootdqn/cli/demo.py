@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,8 @@ def main(arguments: list[str]) -> int:
             episodes=options.episodes,
             num_seeds=options.num_seeds,
         )
-        results[name] = run_training(config, out=options.out / name)
+        command = shlex.join(["bootdqn", "demo", *arguments])
+        results[name] = run_training(config, command=command, out=options.out / name)
         if results[name].interrupted:
             print(f"interrupted; what was done is under {options.out}")
             return 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -60,7 +61,8 @@ def main(arguments: list[str]) -> int:
         num_seeds=options.num_seeds,
         seed=options.seed,
     )
-    result = run_training(config, out=options.out or _default_out(config))
+    command = shlex.join(["bootdqn", "train", *arguments])
+    result = run_training(config, command=command, out=options.out or _default_out(config))
     _show(result)
     return 130 if result.interrupted else 0
 

@@ -46,8 +46,10 @@ class EpisodeMetrics(NamedTuple):
     """The committed head."""
     epsilon: Array
     """At the end of the episode."""
+    num_updates: Array
+    """In this episode."""
     updates: UpdateMetrics
-    """Means over the episode's updates; NaN where there were none."""
+    """Means over those updates; 0 where there were none."""
 
 
 class Chunk(NamedTuple):
@@ -232,7 +234,7 @@ def _run_episode(
         learner, metrics = jax.lax.cond(
             (count >= config.learning_start_steps) & (count % config.learning_period_steps == 0),
             lambda learner: agent.update(learner, sample(sample_key, replay, config.batch_size)),
-            lambda learner: (learner, UpdateMetrics(*[jnp.float32(jnp.nan)] * 3)),
+            lambda learner: (learner, UpdateMetrics(*[jnp.float32(0)] * 3)),
             learner,
         )
         return (learner, replay, count, env_state, out.obs), (out.reward, metrics)
@@ -241,12 +243,14 @@ def _run_episode(
     (learner, replay, count, _, _), (rewards, updates) = jax.lax.scan(
         step, carry, jax.random.split(step_key, env.horizon)
     )
+    num_updates = learner.updates - state.learner.updates
     metrics = EpisodeMetrics(
         episode_return=rewards.sum(),
         greedy_return=_play_greedily(greedy_key, env, agent, learner),
         head=actor.head,
         epsilon=agent.epsilon(count),
-        updates=jax.tree.map(jnp.nanmean, updates),
+        num_updates=num_updates,
+        updates=jax.tree.map(lambda x: x.sum() / jnp.maximum(num_updates, 1), updates),
     )
     return TrainState(key, learner, replay, count), metrics
 
