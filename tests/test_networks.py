@@ -52,6 +52,15 @@ def test_heads_start_different():
     assert len(np.unique(values[:, 0])) == 4
 
 
+def test_initial_spread_bounds_the_output_biases_only():
+    for spread in (0.0, 3.0):
+        net = network(num_heads=500, initial_spread=spread)
+        *hidden, last = net.layers
+        assert np.abs(last.bias).max() == pytest.approx(spread, rel=0.02)
+        assert all(np.abs(layer.bias).max() <= layer.weight.shape[-1] ** -0.5 for layer in hidden)
+        assert np.abs(last.weight).max() == pytest.approx(6**-0.5, rel=0.02)
+
+
 def test_any_equinox_module_serves_as_trunk():
     net = network(trunk=lambda key: eqx.nn.MLP(2, 9, 8, 1, key=key))
     assert net.layers[0].weight.shape == (4, 5, 9)

@@ -29,12 +29,14 @@ MaskPer = Literal["episode", "step"]
 class AgentConfig:
     """Everything that makes one agent differ from another."""
 
-    num_heads: Annotated[int, tyro.conf.arg(name="heads")] = 10
+    num_heads: Annotated[int, tyro.conf.arg(name="heads")] = 20
     """K, the number of value functions."""
     hidden: tuple[int, ...] = (50, 50)
     """Width of every hidden layer of a head."""
     trunk_hidden: tuple[int, ...] = ()
     """Width of every layer that heads share; none means K separate networks."""
+    initial_spread: float = 3.0
+    """Output biases start uniform within this: how far heads differ about values they have no data on."""
     scale_trunk_gradient: bool = True
     """Divide the gradient that enters the shared trunk by K."""
     mask: MaskKind = "bernoulli"
@@ -86,6 +88,7 @@ class AgentConfig:
         for name in ("epsilon_start", "epsilon_end", "discount"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
+        require(self.initial_spread >= 0, f"initial_spread must not be negative, got {self.initial_spread}")
         require(self.learning_rate > 0, f"learning_rate must be positive, got {self.learning_rate}")
         for name in ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates"):
             require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
@@ -132,7 +135,8 @@ def make_network(
         else:
             shared = eqx.nn.Identity()
         num_features = eqx.filter_eval_shape(shared, encoded).shape[-1]
-        heads = make_heads(head_key, (num_features, *config.hidden, num_actions), config.num_heads)
+        sizes = (num_features, *config.hidden, num_actions)
+        heads = make_heads(head_key, sizes, num_heads=config.num_heads, initial_spread=config.initial_spread)
         return QNetwork(encoding, shared, heads, scale)
 
     return network

@@ -29,12 +29,15 @@ class StackedLinear(eqx.Module):
     bias: Array
     """[K, out]"""
 
-    def __init__(self, key: Array, num_heads: int, in_size: int, out_size: int):
-        """Weights and biases start uniform within 1 / sqrt(in)."""
+    def __init__(
+        self, key: Array, num_heads: int, in_size: int, out_size: int, *, bias_bound: float | None = None
+    ):
+        """Weights and biases start uniform within 1 / sqrt(in); biases within `bias_bound` if given."""
         weight_key, bias_key = jax.random.split(key)
         bound = 1.0 / math.sqrt(in_size)
-        self.weight = jax.random.uniform(weight_key, (num_heads, out_size, in_size), minval=-bound, maxval=bound)
-        self.bias = jax.random.uniform(bias_key, (num_heads, out_size), minval=-bound, maxval=bound)
+        bias_bound = bound if bias_bound is None else bias_bound
+        self.weight = bound * jax.random.uniform(weight_key, (num_heads, out_size, in_size), minval=-1, maxval=1)
+        self.bias = bias_bound * jax.random.uniform(bias_key, (num_heads, out_size), minval=-1, maxval=1)
 
     def __call__(self, x: Array) -> Array:
         """Outputs [K, out] of an input that heads share [in] or that each has its own of [K, in]."""
@@ -79,9 +82,21 @@ def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
     return eqx.nn.Sequential(modules)
 
 
-def make_heads(key: Array, sizes: Sequence[int], num_heads: int) -> tuple[StackedLinear, ...]:
-    """The layers of K heads; `sizes` are features, hidden..., actions."""
-    return tuple(StackedLinear(k, num_heads, size, width) for k, size, width in _layers(key, sizes))
+def make_heads(
+    key: Array, sizes: Sequence[int], *, num_heads: int, initial_spread: float
+) -> tuple[StackedLinear, ...]:
+    """The layers of K heads.
+
+    Args:
+        key: of the initial weights.
+        sizes: features, hidden..., actions.
+        num_heads: K.
+        initial_spread: bound of the initial output biases.
+    """
+    *hidden, (last_key, features, num_actions) = _layers(key, sizes)
+    layers = [StackedLinear(k, num_heads, size, width) for k, size, width in hidden]
+    last = StackedLinear(last_key, num_heads, features, num_actions, bias_bound=initial_spread)
+    return (*layers, last)
 
 
 def _layers(key: Array, sizes: Sequence[int]) -> list[tuple[Array, int, int]]:

@@ -24,10 +24,10 @@ _DESCRIPTION = """Train bootstrapped DQN and its shallow relatives on a chain wh
 example:
   bootdqn demo --out demo-run"""
 _AGENTS = {
-    "boot": "one head for a whole episode",
-    "thompson": "another head every step",
-    "ensemble": "majority of the heads",
-    "dqn": "one head, epsilon-greedy",
+    "boot": "a head per episode",
+    "thompson": "a head per step",
+    "ensemble": "majority of heads",
+    "dqn": "epsilon-greedy",
 }
 """Who takes part, and how each explores."""
 
@@ -36,7 +36,7 @@ _AGENTS = {
 class Options:
     """The command line of `bootdqn demo`."""
 
-    env: str = "chain:20,scrambled"
+    env: str = "chain:30,scrambled"
     """Environment."""
     episodes: int = 500
     """Training episodes a seed."""
@@ -90,7 +90,7 @@ def _show(results: dict[str, TrainResult]) -> None:
     table = Table(title=title, title_justify="left")
     for heading in ("agent", "explores by"):
         table.add_column(heading)
-    for heading in ("learned", "episodes to learn", "learned by vote", "episodes by vote"):
+    for heading in ("learned", "at episode", "by vote", "at episode"):
         table.add_column(heading, justify="right")
     for name, result in results.items():
         cells = []
@@ -107,8 +107,8 @@ def _show(results: dict[str, TrainResult]) -> None:
     console = Console()
     console.print(table)
     console.print(
-        f"Learned: {OPTIMAL_EPISODES} episodes with the optimal return, in training or when the heads vote "
-        "without dithering. Episodes are the median over seeds.",
+        f"learned: seeds with {OPTIMAL_EPISODES} optimal episodes; at episode: the median over seeds of the "
+        "last of these; by vote: the same when the heads vote, without dithering, after every episode",
         style="dim",
     )
 

@@ -1,0 +1,44 @@
+import json
+import math
+from dataclasses import replace
+
+import pytest
+
+from bootdqn import bench
+from bootdqn.cli.main import main
+
+
+def test_flops_by_hand():
+    config = replace(bench.CHAIN_CONFIG, num_heads=3, hidden=(7,), batch_size=5)
+    # Layers 4x7 and 7x2. Forward three times; backward to both weights, and to the input of the last layer only.
+    per_sample = 2 * (3 * (28 + 14) + (28 + 14) + 14)
+    assert bench.update_flops(config, 4, 2) == 3 * 5 * per_sample
+    one_forward_less = 2 * (2 * (28 + 14) + (28 + 14) + 14)
+    assert bench.update_flops(replace(config, double_q=False), 4, 2) == 3 * 5 * one_forward_less
+
+
+def test_bench_shows_and_writes_the_same_figures(tmp_path, monkeypatch, capsys):
+    # The real measurement takes minutes; here the same path with small programs and few repeats.
+    real, sizes = bench.time_training, []
+
+    def small(length, config, *, num_seeds, group_size=None, repeats=3):
+        sizes.append((length, config.num_heads, num_seeds, group_size))
+        return real(
+            5, replace(config, num_heads=2, hidden=(4,)), num_seeds=2, group_size=group_size and 2, repeats=1
+        )
+
+    monkeypatch.setattr(bench, "time_training", small)
+    assert main(["bench", "chain", "--json", str(tmp_path / "bench.json")]) == 0
+    assert sizes[0] == (50, 10, 8, None)  # the reference comes first
+    results = json.loads((tmp_path / "bench.json").read_text())
+    reference = results["reference"]
+    assert reference["gflops"] == pytest.approx(
+        bench.update_flops(replace(bench.CHAIN_CONFIG, num_heads=2, hidden=(4,)), 5, 2)
+        / reference["ms_per_step_and_seed"]
+        / 1e6
+    )
+    assert results["share_of_gemm_peak"] == pytest.approx(reference["gflops"] / results["gemm_gflops"])
+    assert math.isfinite(results["gemm_gflops"])
+    text = capsys.readouterr().out
+    assert f"{reference['ms_per_step_and_seed']:.3f}" in text
+    assert results["setting"] in text.replace("\n", " ")

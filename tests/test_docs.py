@@ -1,0 +1,73 @@
+"""What the README shows is executed."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bootdqn.cli.main import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands(prefix: str) -> list[str]:
+    """Commands of the shell blocks that start with `prefix`, without comments."""
+    lines = [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines()]
+    return [line for line in lines if line.startswith(prefix)]
+
+
+@pytest.mark.parametrize("snippet", blocks("python"))
+def test_python_snippets_run(snippet, capsys):
+    exec(compile(snippet, "README.md", "exec"), {})
+    if "print" in snippet:
+        assert re.match(r"\{0: \d+, 1: \d+\} \[", capsys.readouterr().out)  # both seeds learned
+
+
+@pytest.mark.parametrize("command", commands("bootdqn"))
+def test_commands_run(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = shlex.split(command)[1:]
+    if "--help" in arguments:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 0
+        return
+    if arguments[0] == "train":
+        arguments += ["--episodes", "2"]  # as shown, but short: the last flag counts
+    assert main(arguments) == 0
+    if "--out" in arguments:
+        assert (tmp_path / arguments[arguments.index("--out") + 1] / "metrics.csv").exists()
+
+
+def test_make_targets_exist_and_demo_is_the_verb():
+    shown = commands("make")
+    assert shown == ["make demo", "make test"]
+    for command in [*shown, *(f"make {t}" for t in ["setup", "test-all", "lint", "types", "bench", "clean"])]:
+        # A dry run: this test runs under one of these targets.
+        subprocess.run([*command.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+    recipe = subprocess.run(["make", "--dry-run", "demo"], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert "bootdqn demo" in recipe.stdout
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+)
+def test_links_and_pictures_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_metrics_column_is_documented():
+    from bootdqn.training import COLUMNS
+
+    architecture = (ROOT / "docs" / "architecture.md").read_text()
+    for column in COLUMNS:
+        assert f"`{column}`" in architecture
