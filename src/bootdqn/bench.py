@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.chain import Chain
 from bootdqn.loops.compiled import STEPS_PER_CHUNK, CompiledTraining, available_cores
+from bootdqn.runs.directory import provenance
 
 CHAIN_CONFIG = replace(
     AGENTS["boot"], num_heads=10, hidden=(50, 50), trunk_hidden=(), batch_size=32, learning_period_steps=1
@@ -51,7 +52,7 @@ def time_training(
         `repeats`), the arithmetic rate it implies and the seconds that compiling took.
     """
     env = Chain(length=length)
-    episodes = 2 * max(1, STEPS_PER_CHUNK // env.horizon)
+    episodes = max(1, STEPS_PER_CHUNK // env.horizon)
     training = CompiledTraining(env, config, seeds=range(num_seeds), episodes=episodes, group_size=group_size)
     start = time.perf_counter()
     training.compile()
@@ -74,23 +75,37 @@ def time_training(
     }
 
 
-def bench_chain() -> dict[str, Any]:
-    """The chain benchmark: the reference setting, how it grows with N, K and seeds, and the machine's own peak."""
+def bench_chain(report: Callable[[str], None]) -> dict[str, Any]:
+    """The chain benchmark: the reference setting, how it grows with N, K and seeds, and the machine's own peak.
+
+    Args:
+        report: is told every figure as soon as it is there.
+    """
+
+    def measure(length: int, num_heads: int, num_seeds: int, **options: int) -> dict[str, Any]:
+        config = replace(CHAIN_CONFIG, num_heads=num_heads)
+        row = time_training(length, config, num_seeds=num_seeds, **options)
+        report(
+            f"N={length} K={num_heads} seeds={num_seeds}: {row['ms_per_step_and_seed']:.3f} ms per step and seed"
+        )
+        return row
+
     peak = gemm_gflops()
-    reference = time_training(50, CHAIN_CONFIG, num_seeds=8, repeats=5)
-    vmapped = time_training(50, CHAIN_CONFIG, num_seeds=8, group_size=8)
+    report(f"float32 GEMM: {peak:.0f} GFLOP/s")
+    reference = measure(50, 10, 8, repeats=5)
+    vmapped = measure(50, 10, 8, group_size=8)
     growth = {
-        "length": [time_training(n, CHAIN_CONFIG, num_seeds=2) for n in (25, 50, 100, 200)],
-        "heads": [time_training(50, replace(CHAIN_CONFIG, num_heads=k), num_seeds=2) for k in (1, 5, 10, 20, 40)],
-        "seeds": [time_training(50, CHAIN_CONFIG, num_seeds=s) for s in (1, 2, 4, 8, 16)],
+        "length": [measure(n, 10, 2) for n in (25, 50, 100, 200)],
+        "heads": [measure(50, k, 2) for k in (1, 5, 10, 20, 40)],
+        "seeds": [measure(50, 10, s) for s in (1, 2, 4, 8, 16)],
     }
     return {
         "benchmark": "chain",
         "setting": "N=50, K=10 separate 2x50 networks, batch 32, one update a step, 8 seeds",
         "cores": available_cores(),
         "backend": jax.default_backend(),
+        **provenance(),
         "gemm_gflops": peak,
-        "gemm_gflops_after": gemm_gflops(),
         "share_of_gemm_peak": reference["gflops"] / peak,
         "reference": reference,
         "seeds_vmapped_in_one_program": vmapped,

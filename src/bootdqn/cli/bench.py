@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,10 +37,8 @@ def main(arguments: list[str]) -> int:
     """Measure and show."""
     options = tyro.cli(Options, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
     require_known("benchmark", options.name, _BENCHMARKS)
-    console = Console()
-    with console.status("measuring, about two minutes"):
-        results = _BENCHMARKS[options.name]()
-    _show(console, results)
+    results = _BENCHMARKS[options.name](lambda line: print(line, file=sys.stderr, flush=True))
+    _show(Console(), results)
     if options.json is not None:
         write_json(options.json, results)
         print(f"figures: {options.json}")

@@ -33,15 +33,7 @@ class RunDirectory:
         """Claim `path`, which must be new or empty."""
         self.path = path
         _claim(path)
-        self._record = {
-            "command": command,
-            "status": "running",
-            "started": _now(),
-            "git_revision": git_revision(),
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "versions": {name: metadata.version(name) for name in _PACKAGES},
-        }
+        self._record = {"command": command, "status": "running", "started": _now(), **provenance()}
         write_json(path / "config.json", config)
         write_json(path / "run.json", self._record)
         self._metrics = (path / "metrics.csv").open("w", newline="", encoding="utf-8")
@@ -77,18 +69,28 @@ def write_json(path: Path, value: Any) -> None:
     write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
+def provenance() -> dict[str, Any]:
+    """What a result came from: source revision, Python, system and package versions."""
+    return {
+        "git_revision": git_revision(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "versions": {name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
 def git_revision() -> str | None:
     """Revision of the source tree this package runs from, with `-dirty` when it was changed; None outside git."""
+    package = Path(__file__).parents[1]
 
     def git(*arguments: str) -> str:
-        here = Path(__file__).parent
         return subprocess.run(
-            ["git", *arguments], cwd=here, capture_output=True, text=True, check=True, timeout=10
+            ["git", *arguments], cwd=package, capture_output=True, text=True, check=True, timeout=10
         ).stdout.strip()
 
     try:
         # Installed into somebody else's repository, the package's files are not tracked there.
-        git("ls-files", "--error-unmatch", Path(__file__).name)
+        git("ls-files", "--error-unmatch", "__init__.py")
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.SubprocessError):
         return None
