@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bootdqn.cli.main import main
+from bootdqn.training import COLUMNS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -15,13 +16,18 @@ README = (ROOT / "README.md").read_text()
 
 def blocks(language: str) -> list[str]:
     """The fenced blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    found = [text for name, text in fences if name == language]
+    assert found, f"no block of {language or 'shell'}"
+    return found
 
 
 def commands(prefix: str) -> list[str]:
     """Commands of the shell blocks that start with `prefix`, without comments."""
     lines = [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines()]
-    return [line for line in lines if line.startswith(prefix)]
+    found = [line for line in lines if line.startswith(prefix)]
+    assert found, f"no command {prefix}"
+    return found
 
 
 @pytest.mark.parametrize("snippet", blocks("python"))
@@ -66,8 +72,6 @@ def test_links_and_pictures_lead_somewhere(page):
 
 
 def test_every_metrics_column_is_documented():
-    from bootdqn.training import COLUMNS
-
     architecture = (ROOT / "docs" / "architecture.md").read_text()
     for column in COLUMNS:
         assert f"`{column}`" in architecture

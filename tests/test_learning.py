@@ -22,3 +22,15 @@ def test_dqn_learns_a_short_chain():
     """The baseline fails for want of exploration, not because it is broken."""
     learned = episodes_to_learn("chain:6", "dqn", greedy=True)
     assert all(episode is not None for episode in learned.values()), learned
+
+
+@pytest.mark.slow
+def test_only_a_committed_head_learns_the_scrambled_chain():
+    """What `make demo` shows: the same networks and data, and only the way of exploring differs."""
+    learned = {
+        agent: sum(e is not None for e in episodes_to_learn("chain:30,scrambled", agent).values())
+        for agent in ("boot", "thompson", "ensemble")
+    }
+    assert learned["boot"] == 5
+    assert learned["thompson"] <= 1
+    assert learned["ensemble"] <= 1
