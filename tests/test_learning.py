@@ -1,5 +1,7 @@
 """Learn or fail: deep exploration must succeed in a budget in which dithering must not."""
 
+import pytest
+
 import bootdqn
 
 

@@ -61,7 +61,7 @@ class AgentConfig:
     """Loss of a temporal-difference error; huber has unit slope beyond 1."""
     optimizer: Optimizer = "adam"
     """Adam, or the centred RMSProp of the original DQN."""
-    learning_rate: float = 3e-3
+    learning_rate: float = 1e-3
     """Step size of the optimizer."""
     batch_size: int = 32
     """Transitions an update."""
@@ -71,7 +71,7 @@ class AgentConfig:
     """Environment steps before the first update."""
     learning_period_steps: int = 1
     """Environment steps from one update to the next."""
-    target_period_updates: int = 4
+    target_period_updates: int = 20
     """Updates from one copy into the target network to the next."""
 
     def __post_init__(self):

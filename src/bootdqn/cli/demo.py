@@ -36,11 +36,11 @@ _AGENTS = {
 class Options:
     """The command line of `bootdqn demo`."""
 
-    env: str = "chain:30,scrambled"
+    env: str = "chain:40,scrambled"
     """Environment."""
     episodes: int = 500
     """Training episodes a seed."""
-    num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
+    num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 4
     """Independent trainings of every agent."""
     out: Path = Path("demo-run")
     """Where the run directories and the figure go; an earlier demo there is replaced."""
