@@ -28,11 +28,10 @@ def test_dqn_learns_a_short_chain():
 
 @pytest.mark.slow
 def test_only_a_committed_head_learns_the_scrambled_chain():
-    """What `make demo` shows: the same networks and data, and only the way of exploring differs."""
+    """What `make demo` shows: the same networks and budget, and only the way of exploring differs."""
     learned = {
-        agent: sum(e is not None for e in episodes_to_learn("chain:30,scrambled", agent).values())
-        for agent in ("boot", "thompson", "ensemble")
+        agent: sum(e is not None for e in episodes_to_learn("chain:40,scrambled", agent).values())
+        for agent in ("boot", "thompson", "ensemble", "dqn")
     }
-    assert learned["boot"] == 5
-    assert learned["thompson"] <= 1
-    assert learned["ensemble"] <= 1
+    assert learned["boot"] >= 4, learned
+    assert max(learned["thompson"], learned["ensemble"], learned["dqn"]) <= 1, learned
