@@ -97,7 +97,12 @@ def test_reset_and_step_observe_with_the_same_features(features):
 
 
 def test_gymnasium_checker_and_same_dynamics():
-    check_env(gymnasium.make("bootdqn/Chain-v0", length=7).unwrapped)
+    made = gymnasium.make("bootdqn/Chain-v0", length=7)
+    check_env(made.unwrapped)
+    assert made.spec is not None
+    assert "bootdqn/Chain-v0" in made.spec.to_json()  # can be saved and sent to other processes
+    with pytest.raises(ValueError, match=r"expected an action in Discrete\(2\), got 5"):
+        made.unwrapped.step(5)
     pure = Chain(length=7, features="one_hot", scrambled=True)
     env = gymnasium.make("bootdqn/Chain-v0", length=7, features="one_hot", scrambled=True)
     rng = np.random.default_rng(0)
@@ -144,6 +149,8 @@ def test_spec_parses_options():
         ("chain:10,features=onehot", "did you mean one_hot?"),
         ("chain:10,scrambled,scrambled", "given twice"),
         ("chain:10,horizon_offset=-5", "too few to reach the end"),
+        ("chain:10,scrambled,scramble_seed=-1", "scramble_seed must not be negative, got -1"),
+        ("chain:99999999", "at most 2**20 states"),
         ("chain:10,length=5", "unknown option of chain 'length'"),
     ],
 )

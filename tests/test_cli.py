@@ -8,14 +8,17 @@ import subprocess
 import sys
 import time
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
 import bootdqn
+from bootdqn import training
 from bootdqn.agent import make_agent, make_network
 from bootdqn.cli.main import VERBS, main
 from bootdqn.envs.catalog import make_env
+from bootdqn.progress import Progress
 from bootdqn.runs.models import load_model
 
 TINY = ["--heads", "2", "--hidden", "4", "--batch-size", "4", "--learning-start-steps", "8"]
@@ -82,16 +85,20 @@ def test_agents_without_a_committed_head_leave_the_column_empty(tmp_path):
         (["chian:10"], "unknown environment 'chian'; did you mean chain?"),
         (["chain:10", "--agent", "bot"], "unknown agent 'bot'; did you mean boot?"),
         (["chain:3"], "a chain needs at least 4 states, got 3"),
-        (["chain:10", "--heads", "0"], "heads must be at least 1, got 0"),
+        (["chain:10", "--heads", "0"], "heads must be 1 to 2**20, got 0"),
         (["chain:10", "--mask-probability", "0"], "mask_probability must be in (0, 1], got 0.0"),
         (["chain:10", "--batch-size", "-1"], "batch_size must be at least 1, got -1"),
         (["chain:10", "--replay-capacity", "8"], "batch_size (32) must not exceed replay_capacity (8)"),
         (["chain:10", "--episodes", "0"], "episodes must be at least 1, got 0"),
         (["chain:10", "--seeds", "-2"], "seeds must be at least 1, got -2"),
-        (["chain:10", "--seeds", "100000", "--episodes", "100000"], "GB of memory is free"),
+        (["chain:10", "--seed", "4294967296"], "seeds must be below 2**32, got 4294967296"),
+        (["chain:10", "--episodes", "99999999999"], "episodes must be below 2**31"),
+        (["chain:10", "--epsilon-start", "1"], "give epsilon_anneal_steps"),
+        (["chain:10", "--seeds", "1000", "--episodes", "1000"], "GB and 1.0 GB of memory is free"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, arguments, message):
+def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, arguments, message):
+    monkeypatch.setattr(training, "available_memory", lambda: 10**9)
     out = tmp_path / "run"
     assert main(["train", *arguments, "--out", str(out)]) == 2
     error = capsys.readouterr().err
@@ -109,6 +116,14 @@ def test_flags_that_do_not_parse(capsys):
     assert "--heads" in capsys.readouterr().err
 
 
+def test_places_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for out in (tmp_path / "file", tmp_path / "file" / "run", "/proc/nowhere/run"):
+        assert main(["train", "chain:10", "--out", str(out)]) == 2
+        assert "choose another --out" in capsys.readouterr().err
+    assert main(["bench", "chain", "--json", str(tmp_path / "file" / "x.json")]) == 1  # at once, not after minutes
+
+
 def test_another_run_in_the_way(tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["train", "chain:5", "--episodes", "1", "--out", str(out), *TINY]
@@ -121,10 +136,35 @@ def test_another_run_in_the_way(tmp_path, capsys):
 
 def test_divergence_is_reported_with_its_place(tmp_path, capsys):
     out = tmp_path / "run"
-    arguments = ["train", "chain:5", "--episodes", "400", "--learning-rate", "1e12", "--out", str(out), *TINY]
+    arguments = ["train", "chain:5", "--episodes", "400", "--learning-rate", "1e30", "--out", str(out), *TINY]
     assert main(arguments) == 2
     assert "training diverged: the loss of seed 0 is no longer finite in episode" in capsys.readouterr().err
     assert json.loads((out / "run.json").read_text())["status"] == "failed"
+
+
+def test_a_failure_at_the_very_end_is_recorded(tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(training, "save_learning_curve", fail)
+    assert main(["train", "chain:5", "--episodes", "1", "--out", str(tmp_path / "run"), *TINY]) == 1
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (record["status"], record["error"]) == ("failed", "no space left")
+
+
+def test_ctrl_c_in_a_program_is_an_interrupt_there(tmp_path, monkeypatch):
+    """`bootdqn.train` records what was done and does not swallow the interrupt."""
+    sent = []
+
+    def interrupt_once(*_):
+        if not sent:
+            sent.append(os.kill(os.getpid(), signal.SIGINT))
+
+    monkeypatch.setattr(Progress, "update", interrupt_once)
+    with pytest.raises(KeyboardInterrupt):
+        bootdqn.train("chain:5", episodes=10**6, out=tmp_path / "run", num_heads=2, hidden=(4,))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert len(read_rows(tmp_path / "run")) > 0
 
 
 def test_ctrl_c_leaves_a_valid_run(tmp_path):
@@ -184,14 +224,34 @@ def test_demo_in_small(tmp_path, capsys):
     assert all(name in text for name in ("boot", "thompson", "ensemble", "dqn", "0/2", "> 3"))
     assert str(out / "demo.png") in text.replace("\n", "")
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
-    (out / "thesis.tex").touch()
-    assert main(arguments) == 2
-    assert "is not an earlier demo" in capsys.readouterr().err
+    assert main([*arguments, "--episodes", "2"]) == 0  # an earlier demo is replaced
+    assert len(read_rows(out / "boot")) == 4
+
+
+def test_demo_replaces_nothing_but_demos(tmp_path, capsys):
+    out = tmp_path / "runs"
+    assert main(["train", "chain:5", "--episodes", "1", "--out", str(out / "boot"), *TINY]) == 0
+    assert main(["demo", "--out", str(out)]) == 2
+    assert "not an earlier demo's" in capsys.readouterr().err
+    record = json.loads((out / "boot" / "run.json").read_text())
+    (out / "boot" / "run.json").write_text(json.dumps(record | {"command": "bootdqn demo"}))
+    assert main(["demo", "--out", str(out), "--env", "chian:4"]) == 2
+    assert main(["demo", "--out", str(out), "--episodes", "0"]) == 2
     assert (out / "boot" / "metrics.csv").exists()
-    (out / "thesis.tex").unlink()
-    (out / "boot" / "marker").touch()
-    assert main(arguments) == 0  # an earlier demo is replaced
-    assert not (out / "boot" / "marker").exists()
+
+
+def test_a_trunk_of_ones_own_is_trained():
+    def train(episodes):
+        def trunk(key):
+            return eqx.nn.MLP(5, 6, 7, 1, key=key)
+
+        return bootdqn.train(
+            "chain:5", trunk=trunk, episodes=episodes, num_heads=2, hidden=(4,), learning_start_steps=8
+        ).params[0].trunk.layers[0].weight  # fmt: skip
+
+    first, later = train(3), train(4)
+    assert first.shape == (7, 5)
+    assert (first != later).any()
 
 
 def test_python_api_refuses_unknown_names():

@@ -146,7 +146,7 @@ def test_vmapped_seeds_train_like_single_ones():
 
 def test_chunks_do_not_change_the_run(monkeypatch):
     metrics, params = finish(training())
-    monkeypatch.setattr(compiled, "STEPS_PER_CHUNK", 4 * ENV.horizon)
+    monkeypatch.setattr(compiled, "MAX_STEPS_PER_CHUNK", 4 * ENV.horizon)
     program = training()
     assert program.chunk_episodes == 4  # and 2 in the last chunk
     split_metrics, split_params = finish(program)
@@ -156,7 +156,7 @@ def test_chunks_do_not_change_the_run(monkeypatch):
 
 def test_stopping_early_leaves_a_prefix(monkeypatch):
     whole, _ = finish(training(episodes=12))
-    monkeypatch.setattr(compiled, "STEPS_PER_CHUNK", ENV.horizon)
+    monkeypatch.setattr(compiled, "MAX_STEPS_PER_CHUNK", ENV.horizon)
     program = training(episodes=12)
     seen = []
     for chunk in program.chunks(should_stop=lambda: len(seen) >= 3):
@@ -180,15 +180,32 @@ def test_ring_is_never_larger_than_the_run():
     assert ring_bytes < program.memory_bytes() < ring_bytes + 10_000
 
 
-def test_a_small_ring_wraps():
-    _, _, state, _, _ = _run_with_capacity(7)
-    assert state.replay.data.action.shape == (1, 7)
-    assert int(state.replay.added) == 5 * ENV.horizon
-
-
-def _run_with_capacity(capacity):
-    cfg = config(replay_capacity=capacity)
+def test_a_small_ring_keeps_the_newest():
+    # Without learning, what is sampled cannot change what happens.
+    *_, data = run(learning_start_steps=10**6)
+    cfg = config(replay_capacity=7, learning_start_steps=10**6)
     agent = make_agent(cfg, make_network(cfg, ENV.encoding, 2), 2)
-    init, step = make_program(ENV, agent, cfg, capacity=capacity, chunk_episodes=5)
-    state, metrics = step(init(jnp.stack([jax.random.key(0)])), 5)
-    return agent, None, state, metrics, None
+    init, step = make_program(ENV, agent, cfg, capacity=7, chunk_episodes=5)
+    state, _ = step(init(jnp.stack([jax.random.key(0)])), 5)
+    total = 5 * ENV.horizon
+    assert int(state.replay.added) == total
+    for newest in range(total - 7, total):
+        for small, large in zip(state.replay.data, data, strict=True):
+            np.testing.assert_array_equal(small[0, newest % 7], large.reshape(total, *large.shape[2:])[newest])
+
+
+def test_masks_come_from_the_seed():
+    first, again, other = (run(seed=seed, mask="exponential")[-1].mask for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.any(first == other)
+
+
+def test_what_is_learned_acts_within_the_episode():
+    # One head, no dithering: while nothing is learned it does the same at every visit of a state.
+    env = Chain(length=30, scrambled=True)
+    options = {"num_heads": 1, "learning_rate": 0.1}
+    agent, params, state, _, still = run(env, episodes=1, learning_start_steps=10**6, **options)
+    table = np.array([greedy_actions(agent, params, state, obs)[0] for obs in range(env.length)])
+    np.testing.assert_array_equal(still.action[0], table[still.obs[0]])
+    *_, learning = run(env, episodes=1, learning_start_steps=4, **options)
+    assert (learning.action[0] != table[learning.obs[0]]).any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, get_args
@@ -35,7 +36,7 @@ class AgentConfig:
     """Width of every hidden layer of a head."""
     trunk_hidden: tuple[int, ...] = ()
     """Width of every layer that heads share; none means K separate networks."""
-    initial_spread: float = 3.0
+    initial_spread: float = 0.3
     """Output biases start uniform within this: how far heads differ about values they have no data on."""
     scale_trunk_gradient: bool = True
     """Divide the gradient that enters the shared trunk by K."""
@@ -75,28 +76,37 @@ class AgentConfig:
     """Updates from one copy into the target network to the next."""
 
     def __post_init__(self):
-        require(self.num_heads >= 1, f"heads must be at least 1, got {self.num_heads}")
+        require(1 <= self.num_heads <= 2**20, f"heads must be 1 to 2**20, got {self.num_heads}")
         for name in ("hidden", "trunk_hidden"):
             sizes = getattr(self, name)
-            require(all(size >= 1 for size in sizes), f"{name} sizes must be at least 1, got {list(sizes)}")
+            require(
+                all(1 <= size <= 2**20 for size in sizes), f"{name} sizes must be 1 to 2**20, got {list(sizes)}"
+            )
         require_known("mask", self.mask, MASK_KINDS)
         require_known("mask_per", self.mask_per, get_args(MaskPer))
         require_known("acting", self.acting, get_args(Acting))
         require_known("loss", self.loss, LOSS_KINDS)
         require_known("optimizer", self.optimizer, get_args(Optimizer))
-        require(0 < self.mask_probability <= 1, f"mask_probability must be in (0, 1], got {self.mask_probability}")
+        p = self.mask_probability
+        require(0 < p <= 1, f"mask_probability must be in (0, 1], got {p}")
         for name in ("epsilon_start", "epsilon_end", "discount"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
-        require(self.initial_spread >= 0, f"initial_spread must not be negative, got {self.initial_spread}")
-        require(self.learning_rate > 0, f"learning_rate must be positive, got {self.learning_rate}")
-        for name in ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("epsilon_anneal_steps", "learning_start_steps"):
-            require(getattr(self, name) >= 0, f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("learning_rate", "initial_spread"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
+        at_least_one = ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates")
+        for name in (*at_least_one, "epsilon_anneal_steps", "learning_start_steps"):
+            value, least = getattr(self, name), int(name in at_least_one)
+            require(value >= least, f"{name} must be at least {least}, got {value}")
+            require(value < 2**31, f"{name} must be below 2**31, got {value}")
         require(
             self.batch_size <= self.replay_capacity,
             f"batch_size ({self.batch_size}) must not exceed replay_capacity ({self.replay_capacity})",
+        )
+        require(
+            self.epsilon_start == self.epsilon_end or self.epsilon_anneal_steps > 0,
+            f"epsilon goes from {self.epsilon_start} to {self.epsilon_end}: give epsilon_anneal_steps",
         )
 
 

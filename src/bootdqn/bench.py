@@ -13,13 +13,15 @@ import jax.numpy as jnp
 
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.chain import Chain
-from bootdqn.loops.compiled import STEPS_PER_CHUNK, CompiledTraining, available_cores
+from bootdqn.loops.compiled import CompiledTraining, available_cores
 from bootdqn.runs.directory import provenance
 
 CHAIN_CONFIG = replace(
     AGENTS["boot"], num_heads=10, hidden=(50, 50), trunk_hidden=(), batch_size=32, learning_period_steps=1
 )
 """The setting of the benchmark, whatever the agents' defaults become."""
+_STEPS = 2000
+"""Environment steps of a seed that are timed together."""
 
 
 def gemm_gflops(size: int = 1024, repeats: int = 10) -> float:
@@ -52,7 +54,7 @@ def time_training(
         `repeats`), the arithmetic rate it implies and the seconds that compiling took.
     """
     env = Chain(length=length)
-    episodes = max(1, STEPS_PER_CHUNK // env.horizon)
+    episodes = max(1, _STEPS // env.horizon)
     training = CompiledTraining(env, config, seeds=range(num_seeds), episodes=episodes, group_size=group_size)
     start = time.perf_counter()
     training.compile()
@@ -68,7 +70,7 @@ def time_training(
         "length": length,
         "heads": config.num_heads,
         "seeds": num_seeds,
-        "seeds_per_program": group_size or 1,
+        "seeds_per_program": training.group_size,
         "ms_per_step_and_seed": best * 1e3,
         "gflops": flops / best / 1e9,
         "compile_seconds": compile_seconds,

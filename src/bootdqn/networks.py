@@ -17,8 +17,9 @@ from bootdqn.types import Encoding
 
 
 def scale_gradient(x: Array, scale: float) -> Array:
-    """`x` itself, but the gradient that flows back through it is multiplied by `scale`."""
-    return scale * x + jax.lax.stop_gradient((1.0 - scale) * x)
+    """`x` itself, to the bit, but the gradient that flows back through it is multiplied by `scale`."""
+    scaled = scale * x
+    return jax.lax.stop_gradient(x) + (scaled - jax.lax.stop_gradient(scaled))
 
 
 class StackedLinear(eqx.Module):

@@ -30,7 +30,7 @@ def epsilon_greedy(key: Array, greedy_action: Array, epsilon: Array, num_actions
 
 def linear_schedule(step: Array, start: float, end: float, anneal_steps: int) -> Array:
     """From `start` at step 0 to `end` at `anneal_steps`, then constant."""
-    fraction = jnp.clip(step / max(anneal_steps, 1), 0.0, 1.0) if anneal_steps else jnp.float32(1.0)
+    fraction = jnp.clip(step / anneal_steps, 0.0, 1.0) if anneal_steps else jnp.float32(1.0)
     return start + fraction * (end - start)
 
 

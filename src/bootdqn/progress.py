@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 
 import numpy as np
 from rich import progress as rich_progress
@@ -36,8 +35,8 @@ class Progress:
         self._start = self._last_line = time.perf_counter()
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("{task.description}"),
-            rich_progress.BarColumn(bar_width=24),
-            rich_progress.TextColumn("{task.completed:.0f}/{task.total:.0f} episodes"),
+            rich_progress.BarColumn(bar_width=10),
+            rich_progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             rich_progress.TextColumn("{task.fields[status]}"),
             console=self._console,
         )
@@ -72,8 +71,9 @@ class Progress:
     def _status(self) -> str:
         elapsed = time.perf_counter() - self._start
         rate = self._done / elapsed
-        left = timedelta(seconds=round((self._episodes * self._num_seeds - self._done) / rate))
-        return f"{rate * self._horizon:,.0f} steps/s  ETA {left}  return {np.median(self._recent):.3g}"
+        minutes, seconds = divmod(round((self._episodes * self._num_seeds - self._done) / rate), 60)
+        speed = f"{rate * self._horizon / 1000:.1f}k steps/s"
+        return f"{speed} ETA {minutes}:{seconds:02} return {np.median(self._recent):.2g}"
 
     def _print_line(self) -> None:
         self._last_line = time.perf_counter()

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import env_spec, make_env
@@ -57,8 +58,11 @@ class TrainConfig:
 
     def __post_init__(self):
         require(self.episodes >= 1, f"episodes must be at least 1, got {self.episodes}")
+        require(self.episodes < 2**31, f"episodes must be below 2**31, got {self.episodes}")
         require(self.num_seeds >= 1, f"seeds must be at least 1, got {self.num_seeds}")
         require(self.seed >= 0, f"seed must not be negative, got {self.seed}")
+        require(self.seed + self.num_seeds <= 2**32, f"seeds must be below 2**32, got {self.seed}")
+        require_known("agent", self.agent_name, AGENTS)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -82,16 +86,26 @@ class TrainResult:
     path: Path | None
     """The run directory."""
 
-    def episodes_to_learn(self, *, greedy: bool = False) -> dict[int, int | None]:
+    def returns(self, *, greedy: bool | None = None) -> dict[int, np.ndarray]:
+        """By seed, the undiscounted return of every episode.
+
+        Args:
+            greedy: of the evaluations by vote, without dithering, in place of the training episodes. By default
+                only where the agent dithers: as the paper has it (appendix C), it is not judged by that.
+        """
+        greedy = self.config.agent.epsilon_end > 0 if greedy is None else greedy
+        return {
+            seed: np.asarray(m.greedy_return if greedy else m.episode_return) for seed, m in self.metrics.items()
+        }
+
+    def episodes_to_learn(self, *, greedy: bool | None = None) -> dict[int, int | None]:
         """By seed, the episode that was the 100th with the optimal return; None where there were fewer.
 
         Args:
-            greedy: count the evaluations by majority vote, without dithering, in place of the training episodes.
+            greedy: which returns count, as for `returns`.
         """
-        return {
-            seed: episodes_to_learn(m.greedy_return if greedy else m.episode_return, self.env.solved_return)
-            for seed, m in self.metrics.items()
-        }
+        best = self.env.solved_return
+        return {seed: episodes_to_learn(returns, best) for seed, returns in self.returns(greedy=greedy).items()}
 
     def belief(self, obs: Any, seed: int | None = None) -> Belief:
         """What the heads of one seed (the first by default) now say about an observation."""
@@ -109,18 +123,20 @@ def train(
     seed: int = 0,
     out: str | Path | None = None,
     progress: bool = False,
+    trunk: Callable[[Array], Any] | None = None,
     **options: Any,
 ) -> TrainResult:
-    """Train an agent on an environment.
+    """Train an agent on an environment; on Ctrl-C, record what was done and raise `KeyboardInterrupt`.
 
     Args:
-        env: a name such as `chain:50`, or an environment.
+        env: a name such as `chain:50`, or a `Chain`.
         agent: one of `dqn`, `ensemble`, `thompson`, `boot`, `boot+`.
         episodes: training episodes a seed.
         num_seeds: how many independent trainings, side by side.
         seed: of the first; the others count up from it.
         out: a run directory to write; none by default.
         progress: show it.
+        trunk: (key) -> an Equinox module that heads share, from the encoded observation to features.
         options: fields of `AgentConfig` that differ from the named agent's, such as `num_heads=20`.
     """
     require_known("agent", agent, AGENTS)
@@ -136,10 +152,22 @@ def train(
     )
     command = f"bootdqn.train({config.env!r}, {agent!r}, {episodes=}, {num_seeds=}, {seed=}"
     command += "".join(f", {name}={value!r}" for name, value in options.items()) + ")"
-    return run_training(config, command=command, out=None if out is None else Path(out), progress=progress)
+    result = run_training(
+        config, command=command, out=None if out is None else Path(out), progress=progress, trunk=trunk
+    )
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return result
 
 
-def run_training(config: TrainConfig, *, command: str, out: Path | None, progress: bool = True) -> TrainResult:
+def run_training(
+    config: TrainConfig,
+    *,
+    command: str,
+    out: Path | None,
+    progress: bool = True,
+    trunk: Callable[[Array], Any] | None = None,
+) -> TrainResult:
     """Carry out `config`; the first Ctrl-C ends it early and in good order.
 
     Args:
@@ -147,37 +175,50 @@ def run_training(config: TrainConfig, *, command: str, out: Path | None, progres
         command: that asked for it, for the record.
         out: the run directory, or None to leave nothing on disk.
         progress: show it.
+        trunk: as for `train`.
     """
     env = make_env(config.env)
     config = dataclasses.replace(config, env=env_spec(env))
-    training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes)
+    training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes, trunk=trunk)
     _require_memory(training.memory_bytes())
-    directory = None
-    if out is not None:
-        directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=COLUMNS)
+    if out is None:
+        return _train(training, config, None, progress)
+    directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=COLUMNS)
     try:
-        with stop_on_interrupt() as should_stop:
-            chunks = _recorded(training.chunks(should_stop), directory, config)
-            title = f"{config.env} {config.agent_name}, {config.num_seeds} seed" + "s" * (config.num_seeds > 1)
-            with Progress(
-                title,
-                episodes=config.episodes,
-                num_seeds=config.num_seeds,
-                horizon=env.horizon,
-                visible=progress,
-            ) as bar:
-                training.compile()
-                bar.start()
-                metrics = _gather(chunks, bar.update)
-            interrupted = should_stop()
-    except BaseException as error:
-        if directory is not None:
-            directory.finish("failed", error=str(error) or type(error).__name__)
-        raise
-    result = TrainResult(config, env, training.agent, metrics, training.params(), interrupted, out)
-    if directory is not None:
+        result = _train(training, config, directory, progress)
         _record(directory, result)
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        directory.finish(status, error=str(error) or type(error).__name__)
+        raise
     return result
+
+
+def _train(
+    training: CompiledTraining, config: TrainConfig, directory: RunDirectory | None, progress: bool
+) -> TrainResult:
+    """Run the loop, with its progress shown and its metrics written."""
+    bar = Progress(
+        f"{config.env} {config.agent_name}",
+        episodes=config.episodes,
+        num_seeds=config.num_seeds,
+        horizon=training.env.horizon,
+        visible=progress,
+    )
+    with stop_on_interrupt() as should_stop, bar:
+        training.compile()
+        bar.start()
+        metrics = _gather(_recorded(training.chunks(should_stop), directory, config), bar.update)
+    done = sum(len(m.episode_return) for m in metrics.values())
+    return TrainResult(
+        config,
+        training.env,
+        training.agent,
+        metrics,
+        training.params(),
+        interrupted=done < config.episodes * config.num_seeds,
+        path=None if directory is None else directory.path,
+    )
 
 
 def _gather(chunks: Iterator[Chunk], observe: Callable[[Chunk], None]) -> dict[int, EpisodeMetrics]:
@@ -207,22 +248,24 @@ def _recorded(chunks: Iterator[Chunk], directory: RunDirectory | None, config: T
 
 def _rows(chunk: Chunk, config: TrainConfig) -> Iterator[tuple[Any, ...]]:
     """Rows of `metrics.csv`, by episode and then by seed."""
+    m = chunk.metrics
     horizon = make_env(config.env).horizon
     committed = config.agent.acting == "committed_head"
-    for index in range(chunk.metrics.episode_return.shape[1]):
+    for index in range(m.episode_return.shape[1]):
+        episode = chunk.first_episode + index + 1
         for row, seed in enumerate(chunk.seeds):
-            m = jax.tree.map(lambda x, at=(row, index): x[at], chunk.metrics)
-            episode = chunk.first_episode + index + 1
+            at = row, index
+            learned = m.num_updates[at] > 0
             yield (
                 seed,
                 episode,
                 episode * horizon,
-                m.episode_return,
-                m.greedy_return,
-                m.head if committed else "",
-                m.epsilon,
-                m.num_updates,
-                *(m.updates if m.num_updates else ("",) * len(m.updates)),
+                m.episode_return[at],
+                m.greedy_return[at],
+                m.head[at] if committed else "",
+                m.epsilon[at],
+                m.num_updates[at],
+                *(values[at] if learned else "" for values in m.updates),
             )
 
 
@@ -238,26 +281,31 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
             f"{result.config.agent_name} on {result.config.env}",
             returns=[m.episode_return for m in by_seed],
             greedy=[m.greedy_return for m in by_seed],
-            spread=[m.updates.q_spread for m in by_seed],
+            spread=[np.where(m.num_updates > 0, m.updates.q_spread, np.nan) for m in by_seed],
             best=result.env.solved_return,
             colour=AGENT_COLOURS[result.config.agent_name],
         )
     directory.finish(
         "interrupted" if result.interrupted else "finished",
-        episodes_to_learn=result.episodes_to_learn(),
+        episodes_to_learn=result.episodes_to_learn(greedy=False),
         greedy_episodes_to_learn=result.episodes_to_learn(greedy=True),
     )
 
 
 def _require_memory(needed: int) -> None:
     """Refuse what cannot fit, where the system tells how much memory is left."""
+    available = available_memory()
+    require(
+        available is None or needed < available,
+        f"the run needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free; "
+        "use fewer --seeds or a smaller --replay-capacity",
+    )
+
+
+def available_memory() -> int | None:
+    """Bytes that can still be used, on systems that say so."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
-        return
-    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    require(
-        needed < available,
-        f"the run needs {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB of memory is free; "
-        "use fewer --seeds or a smaller --replay-capacity",
-    )
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)

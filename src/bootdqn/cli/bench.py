@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
     """Measure and show."""
     options = tyro.cli(Options, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
     require_known("benchmark", options.name, _BENCHMARKS)
+    if options.json is not None:
+        write_json(options.json, {})  # a path that cannot be written shows now, not after minutes
     results = _BENCHMARKS[options.name](lambda line: print(line, file=sys.stderr, flush=True))
     _show(Console(), results)
     if options.json is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.agent import AGENTS
+from bootdqn.envs.catalog import make_env
 from bootdqn.errors import require
 from bootdqn.figures import save_comparison
 from bootdqn.stats import OPTIMAL_EPISODES
 from bootdqn.training import TrainConfig, TrainResult, run_training
 
-_DESCRIPTION = """Train bootstrapped DQN and its shallow relatives on a chain where only deep exploration succeeds.
+_DESCRIPTION = """Train bootstrapped DQN and its shallow relatives on a chain that needs deep exploration.
 
 example:
   bootdqn demo --out demo-run"""
@@ -30,17 +32,18 @@ _AGENTS = {
     "dqn": "epsilon-greedy",
 }
 """Who takes part, and how each explores."""
+_COMMAND = ["bootdqn", "demo"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The command line of `bootdqn demo`."""
 
-    env: str = "chain:40,scrambled"
+    env: str = "chain:30,scrambled"
     """Environment."""
     episodes: int = 500
     """Training episodes a seed."""
-    num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 4
+    num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
     """Independent trainings of every agent."""
     out: Path = Path("demo-run")
     """Where the run directories and the figure go; an earlier demo there is replaced."""
@@ -49,17 +52,22 @@ class Options:
 def main(arguments: list[str]) -> int:
     """Train the four agents, then show a table and a figure."""
     options = tyro.cli(Options, prog="bootdqn demo", description=_DESCRIPTION, args=arguments)
-    _clear(options.out)
-    results: dict[str, TrainResult] = {}
-    for name in _AGENTS:
-        config = TrainConfig(
+    make_env(options.env)  # nothing is replaced for a demo that cannot run
+    configs = [
+        TrainConfig(
             env=options.env,
             agent_name=name,
             agent=AGENTS[name],
             episodes=options.episodes,
             num_seeds=options.num_seeds,
         )
-        command = shlex.join(["bootdqn", "demo", *arguments])
+        for name in _AGENTS
+    ]
+    _clear(options.out)
+    results: dict[str, TrainResult] = {}
+    for config in configs:
+        name = config.agent_name
+        command = shlex.join([*_COMMAND, *arguments])
         results[name] = run_training(config, command=command, out=options.out / name)
         if results[name].interrupted:
             print(f"interrupted; what was done is under {options.out}")
@@ -75,12 +83,20 @@ def _clear(out: Path) -> None:
     """Remove an earlier demo, and nothing else."""
     if not out.exists():
         return
-    runs = [out / name for name in _AGENTS]
-    figures = [out / "demo.png", out / "demo.svg"]
-    is_demo = out.is_dir() and set(out.iterdir()) <= {*runs, *figures}
-    is_demo = is_demo and all((run / "run.json").exists() for run in runs if run.exists())
-    require(is_demo, f"{out} exists and is not an earlier demo; choose another --out")
+    require(out.is_dir(), f"{out} is a file; choose another --out")
+    figures = {out / "demo.png", out / "demo.svg"}
+    for entry in set(out.iterdir()) - figures:
+        require(_is_demo_run(entry), f"{out} holds {entry.name}, not an earlier demo's; choose another --out")
     shutil.rmtree(out)
+
+
+def _is_demo_run(path: Path) -> bool:
+    """Whether a run directory was made by a demo."""
+    try:
+        command = json.loads((path / "run.json").read_text())["command"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return shlex.split(command)[: len(_COMMAND)] == _COMMAND
 
 
 def _show(results: dict[str, TrainResult]) -> None:
@@ -94,21 +110,20 @@ def _show(results: dict[str, TrainResult]) -> None:
         table.add_column(heading, justify="right")
     for name, result in results.items():
         cells = []
-        for greedy in (False, True):
+        for greedy in (None, True):
             episodes = list(result.episodes_to_learn(greedy=greedy).values())
             learned = sum(e is not None for e in episodes)
             # A seed that did not learn in time counts as later than all: the median may be one of those.
             median = np.median([np.inf if e is None else e for e in episodes])
-            cells += [
-                f"{learned}/{len(episodes)}",
-                f"{median:.0f}" if np.isfinite(median) else f"> {config.episodes}",
-            ]
+            when = f"{median:.0f}" if np.isfinite(median) else f"> {config.episodes}"
+            cells += [f"{learned}/{len(episodes)}", when]
         table.add_row(name, _AGENTS[name], *cells)
     console = Console()
     console.print(table)
     console.print(
-        f"learned: seeds with {OPTIMAL_EPISODES} optimal episodes; at episode: the median over seeds of the "
-        "last of these; by vote: the same when the heads vote, without dithering, after every episode",
+        f"learned: seeds with {OPTIMAL_EPISODES} optimal training episodes (for dqn, which dithers, optimal "
+        "evaluations without dithering); at episode: the median over seeds of the last of these; by vote: the "
+        "same for evaluations by the majority of heads, one after every training episode",
         style="dim",
     )
 
@@ -116,9 +131,7 @@ def _show(results: dict[str, TrainResult]) -> None:
 def _draw(stem: Path, results: dict[str, TrainResult]) -> None:
     config = next(iter(results.values())).config
     optimal = {
-        name: [
-            np.cumsum(np.asarray(m.episode_return) >= result.env.solved_return) for m in result.metrics.values()
-        ]
+        name: [np.cumsum(returns >= result.env.solved_return) for returns in result.returns().values()]
         for name, result in results.items()
     }
     save_comparison(stem, f"{config.env}: who finds the far reward, and keeps it?", optimal, OPTIMAL_EPISODES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -30,22 +31,13 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit code: 0, 1 failed, 2 a user's mistake, 130 interrupted."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_USAGE.format(verbs="\n".join(f"  {name:<8}{text}" for name, text in VERBS.items())))
-        return 0
-    if arguments[0] == "--version":
-        print(f"bootdqn {bootdqn.__version__}")
-        return 0
     try:
-        require_known("verb", arguments[0], VERBS)
-        verb: Callable[[list[str]], int] = import_module(f"bootdqn.cli.{arguments[0]}").main
-        return verb(arguments[1:])
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     except UserError as error:
         print(f"bootdqn: error: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of our output has gone, as in `bootdqn list | head`
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush at exit
         return 1
     except OSError as error:
         print(f"bootdqn: error: {error}", file=sys.stderr)
@@ -53,3 +45,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("bootdqn: interrupted", file=sys.stderr)
         return 130
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_USAGE.format(verbs="\n".join(f"  {name:<8}{text}" for name, text in VERBS.items())), flush=True)
+        return 0
+    if arguments[0] == "--version":
+        print(f"bootdqn {bootdqn.__version__}")
+        return 0
+    require_known("verb", arguments[0], VERBS)
+    verb: Callable[[list[str]], int] = import_module(f"bootdqn.cli.{arguments[0]}").main
+    return verb(arguments[1:])

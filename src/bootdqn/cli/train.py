@@ -86,7 +86,7 @@ def _show(result: TrainResult) -> None:
     table = Table(title=f"{result.config.agent_name} on {result.config.env}", title_justify="left")
     for name in ("seed", "episodes", "last return", "by vote", "learned at", "by vote at"):
         table.add_column(name, justify="right")
-    learned, greedy = result.episodes_to_learn(), result.episodes_to_learn(greedy=True)
+    learned, greedy = result.episodes_to_learn(greedy=False), result.episodes_to_learn(greedy=True)
     for seed, metrics in result.metrics.items():
         returns, votes = metrics.episode_return, metrics.greedy_return
         table.add_row(

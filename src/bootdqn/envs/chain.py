@@ -53,6 +53,8 @@ class Chain:
             self.horizon >= self.length - 1,
             f"horizon_offset {self.horizon_offset} leaves {self.horizon} actions: too few to reach the end",
         )
+        require(self.length <= 2**20, f"a chain may have at most 2**20 states, got {self.length}")
+        require(self.scramble_seed >= 0, f"scramble_seed must not be negative, got {self.scramble_seed}")
         require_known("reward_on", self.reward_on, ("action", "entry"))
         require_known("features", self.features, ("thermometer", "one_hot"))
         require_known("time_limit", self.time_limit, ("truncated", "terminated"))

@@ -14,7 +14,7 @@ from bootdqn.types import Env
 
 
 class GymnasiumEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
-    """One compiled environment behind Gymnasium's interface; observations are its encoded features."""
+    """One compiled tabular environment behind Gymnasium's interface; observations are its encoded features."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own declaration
 
@@ -36,6 +36,8 @@ class GymnasiumEnv(gymnasium.Env[NDArray[np.float32], np.int64]):
 
     def step(self, action: np.int64):
         """Take one action."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"expected an action in {self.action_space}, got {action!r}")
         self._state, step = self._step(self._next_key(), self._state, action)
         obs = np.asarray(self._encode(step.obs))
         return obs, float(step.reward), bool(step.terminated), bool(step.truncated), {}
@@ -52,4 +54,4 @@ def make_chain(**options: Any) -> GymnasiumEnv:
 
 def register() -> None:
     """Make our environments known to `gymnasium.make`."""
-    gymnasium.register("bootdqn/Chain-v0", entry_point=make_chain, kwargs={"length": 10})
+    gymnasium.register("bootdqn/Chain-v0", entry_point="bootdqn.envs.gym:make_chain", kwargs={"length": 10})

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +21,10 @@ from bootdqn.agent import AgentConfig, make_agent, make_network
 from bootdqn.replay.device import Ring, add, make_ring, sample
 from bootdqn.types import Agent, Env, Learner, Params, Transition, UpdateMetrics
 
-STEPS_PER_CHUNK = 2000
-"""Environment steps a program runs before it reports: about half a second."""
+FLOPS_PER_CHUNK = 5e10
+"""Arithmetic a program does before it reports: about half a second for one core."""
+MAX_STEPS_PER_CHUNK = 2000
+"""Environment steps at most, however small the network."""
 
 
 class TrainState(NamedTuple):
@@ -81,16 +83,19 @@ class CompiledTraining:
         *,
         seeds: Sequence[int],
         episodes: int,
+        trunk: Callable[[Array], Any] | None = None,
         group_size: int | None = None,
     ):
-        """Compile nothing yet; `group_size` overrides how many seeds are vmapped together."""
+        """Compile nothing yet; `trunk` is as for `make_network`, `group_size` how many seeds are vmapped."""
         if group_size is None:
             group_size = 1 if jax.default_backend() == "cpu" else len(seeds)
         self.env = env
         self.config = config
+        self.group_size = group_size
         self.episodes = episodes
-        self.chunk_episodes = max(1, STEPS_PER_CHUNK // env.horizon)
-        self.agent = make_agent(config, make_network(config, env.encoding, env.num_actions), env.num_actions)
+        network = make_network(config, env.encoding, env.num_actions, trunk)
+        self.agent = make_agent(config, network, env.num_actions)
+        self.chunk_episodes = max(1, _steps_per_chunk(self.agent, config) // env.horizon)
         self._groups = [tuple(seeds[i : i + group_size]) for i in range(0, len(seeds), group_size)]
         self._states: list[TrainState | None] = [None] * len(self._groups)
         self._init, self._run = make_program(
@@ -183,6 +188,14 @@ def available_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on every system
         return os.cpu_count() or 1
+
+
+def _steps_per_chunk(agent: Agent, config: AgentConfig) -> int:
+    """Environment steps between two reports."""
+    params = jax.eval_shape(agent.init, jax.random.key(0)).params
+    # Three passes forward and two backward, a multiplication and an addition for every weight.
+    flops = 10 * config.batch_size * sum(leaf.size for leaf in jax.tree.leaves(params))
+    return min(MAX_STEPS_PER_CHUNK, int(FLOPS_PER_CHUNK / flops * config.learning_period_steps))
 
 
 def make_program(env: Env, agent: Agent, config: AgentConfig, *, capacity: int, chunk_episodes: int):

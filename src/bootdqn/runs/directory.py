@@ -48,9 +48,11 @@ class RunDirectory:
 
     def finish(self, status: str, **results: Any) -> None:
         """Close the run with how it ended and what came out."""
-        self._metrics.close()
         self._record |= {"status": status, "finished": _now(), **results}
-        write_json(self.path / "run.json", self._record)
+        try:
+            self._metrics.close()  # fails, as all writing does, when the disk is full
+        finally:
+            write_json(self.path / "run.json", self._record)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -113,6 +115,8 @@ def _claim(path: Path) -> None:
         raise UserError(f"{path} cannot be a run directory: a file is in the way; choose another --out") from None
     except PermissionError:
         raise UserError(f"no permission to write to {path}; choose another --out") from None
+    except OSError as error:
+        raise UserError(f"cannot write to {path}: {error.strerror}; choose another --out") from None
 
 
 def _now() -> str:
