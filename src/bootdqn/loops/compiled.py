@@ -128,12 +128,13 @@ class CompiledTraining:
         running: dict[Future[EpisodeMetrics], tuple[int, int]] = {}
         num_chunks = -(-self.episodes // self.chunk_episodes)
         next_chunk = 0
-        with ThreadPoolExecutor(max_workers=available_cores()) as pool:
+        pool = ThreadPoolExecutor(max_workers=available_cores())
 
-            def submit(group: int, chunk: int) -> None:
-                if chunk < num_chunks and not should_stop():
-                    running[pool.submit(self._advance, group, chunk)] = (group, chunk)
+        def submit(group: int, chunk: int) -> None:
+            if chunk < num_chunks and not should_stop():
+                running[pool.submit(self._advance, group, chunk)] = (group, chunk)
 
+        try:
             for group in range(len(self._groups)):
                 submit(group, 0)
             while running:
@@ -149,6 +150,8 @@ class CompiledTraining:
                 while len(arrived.get(next_chunk, ())) == len(self._groups):
                     yield self._collect(next_chunk, arrived.pop(next_chunk))
                     next_chunk += 1
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error, do not begin what was queued
         for chunk in sorted(arrived):
             yield self._collect(chunk, arrived[chunk])
 
