@@ -30,7 +30,7 @@ MaskPer = Literal["episode", "step"]
 class AgentConfig:
     """Everything that makes one agent differ from another."""
 
-    num_heads: Annotated[int, tyro.conf.arg(name="heads")] = 20
+    num_heads: Annotated[int, tyro.conf.arg(name="heads")] = 10
     """K, the number of value functions."""
     hidden: tuple[int, ...] = (50, 50)
     """Width of every hidden layer of a head."""
@@ -108,6 +108,11 @@ class AgentConfig:
             self.epsilon_start == self.epsilon_end or self.epsilon_anneal_steps > 0,
             f"epsilon goes from {self.epsilon_start} to {self.epsilon_end}: give epsilon_anneal_steps",
         )
+
+    @property
+    def dithers(self) -> bool:
+        """Whether random actions never cease: such an agent is judged by evaluations without them."""
+        return self.epsilon_end > 0
 
 
 _BOOT = AgentConfig()

@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import numpy as np
@@ -71,15 +71,83 @@ class Progress:
     def _status(self) -> str:
         elapsed = time.perf_counter() - self._start
         rate = self._done / elapsed
-        minutes, seconds = divmod(round((self._episodes * self._num_seeds - self._done) / rate), 60)
-        speed = f"{rate * self._horizon / 1000:.1f}k steps/s"
-        return f"{speed} ETA {minutes}:{seconds:02} return {np.median(self._recent):.2g}"
+        eta = _clock((self._episodes * self._num_seeds - self._done) / rate)
+        return f"{rate * self._horizon / 1000:.1f}k steps/s ETA {eta} return {np.median(self._recent):.2g}"
 
     def _print_line(self) -> None:
         self._last_line = time.perf_counter()
         self._printed = self._done
         count = f"{self._done / self._num_seeds:.0f}/{self._episodes} episodes"
         print(f"{self._title}  {count}  {self._status()}", file=sys.stderr, flush=True)
+
+
+class SweepProgress:
+    """Shows how far a sweep is: a line for the whole and one for every trial that runs; a context manager."""
+
+    def __init__(self, title: str, weights: Mapping[str, float]):
+        """A sweep of trials, each weighing as much as it may take."""
+        self._title = title
+        self._weights = weights
+        self._shares: dict[str, float] = {}
+        self._num_finished = 0
+        self._weight_finished = 0.0
+        self._lock = threading.Lock()
+        self._start = self._last_line = time.perf_counter()
+        console = Console(file=sys.stderr)
+        self._live = console.is_terminal
+        self._bar = rich_progress.Progress(
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.BarColumn(bar_width=20),
+            rich_progress.TextColumn("{task.percentage:>3.0f}% {task.fields[status]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task(title, total=sum(weights.values()), status="")
+        self._trial_tasks: dict[str, rich_progress.TaskID] = {}
+
+    def __enter__(self) -> SweepProgress:
+        if self._live and self._weights:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def update(self, trial: str, share: float) -> None:
+        """Say which share of a trial is done; from any thread."""
+        with self._lock:
+            if trial not in self._shares:
+                self._trial_tasks[trial] = self._bar.add_task(f"  {trial}", total=1.0, status="")
+            self._shares[trial] = share
+            self._bar.update(self._trial_tasks[trial], completed=share)
+            self._show()
+
+    def finish(self, trial: str) -> None:
+        """Count a trial as done."""
+        with self._lock:
+            del self._shares[trial]
+            self._bar.remove_task(self._trial_tasks.pop(trial))
+            self._num_finished += 1
+            self._weight_finished += self._weights[trial]
+            self._show(force=True)
+
+    def _show(self, *, force: bool = False) -> None:
+        done = self._weight_finished + sum(self._weights[name] * share for name, share in self._shares.items())
+        total = sum(self._weights.values())
+        now = time.perf_counter()
+        eta = _clock((now - self._start) * (total - done) / done) if done else "-"
+        status = f"{self._num_finished}/{len(self._weights)} trials ETA {eta}"
+        self._bar.update(self._task, completed=done, status=status)
+        if not self._live and (force or now - self._last_line > _SECONDS_BETWEEN_LINES):
+            self._last_line = now
+            running = ", ".join(f"{name} {share:.0%}" for name, share in self._shares.items())
+            print(f"{self._title}  {done / total:.0%}  {status}  {running}", file=sys.stderr, flush=True)
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, with hours where there are any."""
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
 @contextmanager

@@ -1,24 +1,72 @@
-"""Numbers that say whether, and when, something was learned."""
+"""Numbers that say whether, and when, something was learned, and how that grows with a problem's size."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import stats
 
 OPTIMAL_EPISODES = 100
 """The paper calls a chain learned after this many episodes with the optimal return (section 5.1)."""
 
 
-def episodes_to_learn(returns: ArrayLike, solved_return: float, count: int = OPTIMAL_EPISODES) -> int | None:
-    """Number of the episode that was the `count`-th, not necessarily in a row, to reach `solved_return`.
+def episodes_to_learn(optimal: ArrayLike, count: int = OPTIMAL_EPISODES) -> int | None:
+    """Number of the episode that was the `count`-th optimal one, not necessarily in a row.
 
     Args:
-        returns: of successive episodes [E].
-        solved_return: what an optimal episode collects.
-        count: how many optimal episodes it takes.
+        optimal: whether each successive episode was [E].
+        count: how many it takes.
 
     Returns:
-        An episode number from 1, or None where the returns hold fewer.
+        An episode number from 1, or None where there are fewer.
     """
-    optimal = np.flatnonzero(np.asarray(returns) >= solved_return)
-    return int(optimal[count - 1]) + 1 if len(optimal) >= count else None
+    episodes = np.flatnonzero(optimal)
+    return int(episodes[count - 1]) + 1 if len(episodes) >= count else None
+
+
+def consecutive_episodes_to_learn(optimal: ArrayLike, count: int = OPTIMAL_EPISODES) -> int | None:
+    """Number of the episode that ends the first `count` optimal ones in a row; as `episodes_to_learn`."""
+    flags = np.asarray(optimal, bool)
+    if len(flags) < count:
+        return None
+    complete = np.flatnonzero(np.convolve(flags, np.ones(count, int), "valid") == count)
+    return int(complete[0]) + count if len(complete) else None
+
+
+class Scaling(NamedTuple):
+    """How a time grows with a size, by a straight line through logarithms."""
+
+    estimate: float
+    """The degree b of a polynomial a N^b, or the base c of an exponential a c^N."""
+    low: float
+    high: float
+    """Ends of the 95% confidence interval."""
+    coefficient: float
+    """a."""
+    residual: float
+    """Standard deviation of log time around the line: the smaller, the better the law fits."""
+
+
+def fit_polynomial(sizes: ArrayLike, times: ArrayLike) -> Scaling:
+    """Fit times [T] to a N^b; the estimate is the degree b."""
+    slope, half_width, intercept, residual = _fit_line(np.log(np.asarray(sizes, float)), times)
+    return Scaling(slope, slope - half_width, slope + half_width, float(np.exp(intercept)), residual)
+
+
+def fit_exponential(sizes: ArrayLike, times: ArrayLike) -> Scaling:
+    """Fit times [T] to a c^N; the estimate is the base c."""
+    slope, half_width, intercept, residual = _fit_line(np.asarray(sizes, float), times)
+    base, low, high, coefficient = np.exp([slope, slope - half_width, slope + half_width, intercept])
+    return Scaling(float(base), float(low), float(high), float(coefficient), residual)
+
+
+def _fit_line(x: np.ndarray, times: ArrayLike) -> tuple[float, float, float, float]:
+    """Least squares of log times: slope, half the width of its 95% interval (Student's t), intercept, residual."""
+    y = np.log(np.asarray(times, float))
+    fit = stats.linregress(x, y)
+    freedom = len(y) - 2
+    residual = np.sqrt(np.sum(np.square(y - fit.intercept - fit.slope * x)) / freedom)
+    half_width = stats.t.ppf(0.975, freedom) * fit.stderr
+    return float(fit.slope), float(half_width), float(fit.intercept), float(residual)

@@ -86,26 +86,23 @@ class TrainResult:
     path: Path | None
     """The run directory."""
 
-    def returns(self, *, greedy: bool | None = None) -> dict[int, np.ndarray]:
-        """By seed, the undiscounted return of every episode.
+    def optimal(self, *, greedy: bool | None = None) -> dict[int, np.ndarray]:
+        """By seed, whether each episode was optimal.
 
         Args:
-            greedy: of the evaluations by vote, without dithering, in place of the training episodes. By default
+            greedy: the evaluations by vote, without dithering, in place of the training episodes. By default
                 only where the agent dithers: as the paper has it (appendix C), it is not judged by that.
         """
-        greedy = self.config.agent.epsilon_end > 0 if greedy is None else greedy
-        return {
-            seed: np.asarray(m.greedy_return if greedy else m.episode_return) for seed, m in self.metrics.items()
-        }
+        greedy = self.config.agent.dithers if greedy is None else greedy
+        return {seed: np.asarray(m.greedy_optimal if greedy else m.optimal) for seed, m in self.metrics.items()}
 
     def episodes_to_learn(self, *, greedy: bool | None = None) -> dict[int, int | None]:
-        """By seed, the episode that was the 100th with the optimal return; None where there were fewer.
+        """By seed, the episode that was the 100th optimal one; None where there were fewer.
 
         Args:
-            greedy: which returns count, as for `returns`.
+            greedy: which episodes count, as for `optimal`.
         """
-        best = self.env.solved_return
-        return {seed: episodes_to_learn(returns, best) for seed, returns in self.returns(greedy=greedy).items()}
+        return {seed: episodes_to_learn(flags) for seed, flags in self.optimal(greedy=greedy).items()}
 
     def belief(self, obs: Any, seed: int | None = None) -> Belief:
         """What the heads of one seed (the first by default) now say about an observation."""
@@ -236,14 +233,19 @@ def _recorded(chunks: Iterator[Chunk], directory: RunDirectory | None, config: T
     for chunk in chunks:
         if directory is not None:
             directory.append_rows(_rows(chunk, config))
-        bad = np.argwhere(~np.isfinite(chunk.metrics.updates.loss))
-        if len(bad):
-            seed, episode = chunk.seeds[bad[0][0]], chunk.first_episode + bad[0][1] + 1
-            raise UserError(
-                f"training diverged: the loss of seed {seed} is no longer finite in episode {episode}; "
-                f"try a smaller --learning-rate (now {config.agent.learning_rate:g}) or --loss huber"
-            )
+        require_finite(chunk, config)
         yield chunk
+
+
+def require_finite(chunk: Chunk, config: TrainConfig) -> None:
+    """Raise `UserError` if a loss of the chunk is not finite."""
+    bad = np.argwhere(~np.isfinite(chunk.metrics.updates.loss))
+    if len(bad):
+        seed, episode = chunk.seeds[bad[0][0]], chunk.first_episode + bad[0][1] + 1
+        raise UserError(
+            f"training diverged: the loss of seed {seed} is no longer finite in episode {episode}; "
+            f"try a smaller --learning-rate (now {config.agent.learning_rate:g}) or --loss huber"
+        )
 
 
 def _rows(chunk: Chunk, config: TrainConfig) -> Iterator[tuple[Any, ...]]:

@@ -141,7 +141,11 @@ class Env(Protocol):
 
     @property
     def solved_return(self) -> float:
-        """An episode counts as optimal when its return reaches this."""
+        """What an optimal episode collects, in expectation."""
+        ...
+
+    def is_optimal(self, state: Any, episode_return: Array) -> Array:
+        """(state at the end of an episode, its return) -> whether no episode could have gone better."""
         ...
 
     def reset(self, key: Array) -> tuple[Any, Array]:

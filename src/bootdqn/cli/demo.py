@@ -131,7 +131,7 @@ def _show(results: dict[str, TrainResult]) -> None:
 def _draw(stem: Path, results: dict[str, TrainResult]) -> None:
     config = next(iter(results.values())).config
     optimal = {
-        name: [np.cumsum(returns >= result.env.solved_return) for returns in result.returns().values()]
+        name: [np.cumsum(flags) for flags in result.optimal().values()]
         for name, result in results.items()
     }
     save_comparison(stem, f"{config.env}: who finds the far reward, and keeps it?", optimal, OPTIMAL_EPISODES)

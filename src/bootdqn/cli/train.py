@@ -99,5 +99,5 @@ def _show(result: TrainResult) -> None:
         )
     console = Console()
     console.print(table)
-    console.print(f"learned at: the 100th episode with return {result.env.solved_return:g}", style="dim")
+    console.print(f"learned at: the 100th optimal episode (return {result.env.solved_return:g})", style="dim")
     print(f"run directory: {result.path}")

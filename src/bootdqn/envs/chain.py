@@ -80,6 +80,11 @@ class Chain:
         steps_to_end = self.length - 1 - START
         return float(self.horizon - steps_to_end + (1 if self.reward_on == "entry" else 0))
 
+    def is_optimal(self, state: ChainState, episode_return: Array) -> Array:
+        """Whether the episode collected the optimum."""
+        del state
+        return episode_return >= self.solved_return
+
     @property
     def right_actions(self) -> tuple[int, ...]:
         """Which action means right, for every state [N]."""

@@ -44,6 +44,10 @@ class EpisodeMetrics(NamedTuple):
     """Undiscounted return of the behaviour policy."""
     greedy_return: Array
     """Return of one episode by majority vote without dithering, after the training episode."""
+    optimal: Array
+    """Whether the training episode was optimal."""
+    greedy_optimal: Array
+    """Whether the one by vote was."""
     head: Array
     """The committed head."""
     epsilon: Array
@@ -118,21 +122,30 @@ class CompiledTraining:
         for size in {len(group) for group in self._groups} - self._compiled.keys():
             self._compiled[size] = self._run.lower(self._state_shapes(size), 0).compile()
 
-    def chunks(self, should_stop: Callable[[], bool] = lambda: False) -> Iterator[Chunk]:
-        """Train, yielding what happened in order of episodes; ends early, after whole chunks, on `should_stop`.
+    def chunks(
+        self,
+        should_stop: Callable[[], bool] = lambda: False,
+        is_decided: Callable[[Chunk], bool] = lambda chunk: False,
+        pool: ThreadPoolExecutor | None = None,
+    ) -> Iterator[Chunk]:
+        """Train, yielding what happened in order of episodes.
 
-        After an early end the last chunks may lack seeds that had not got so far.
+        Args:
+            should_stop: end early, after whole chunks; the last ones may then lack seeds that had not got so far.
+            is_decided: is shown every chunk of a group of seeds as it arrives, and says whether that group can end.
+            pool: threads to share with other trainings; by default one for every core.
         """
         self.compile()
         arrived: dict[int, dict[int, EpisodeMetrics]] = {}
         running: dict[Future[EpisodeMetrics], tuple[int, int]] = {}
         num_chunks = -(-self.episodes // self.chunk_episodes)
         next_chunk = 0
-        pool = ThreadPoolExecutor(max_workers=available_cores())
+        last_chunks = [num_chunks - 1] * len(self._groups)
+        threads = pool or ThreadPoolExecutor(max_workers=available_cores())
 
         def submit(group: int, chunk: int) -> None:
-            if chunk < num_chunks and not should_stop():
-                running[pool.submit(self._advance, group, chunk)] = (group, chunk)
+            if chunk <= last_chunks[group] and not should_stop():
+                running[threads.submit(self._advance, group, chunk)] = (group, chunk)
 
         try:
             for group in range(len(self._groups)):
@@ -145,13 +158,22 @@ class CompiledTraining:
                         del running[future]
                 for future in done & running.keys():
                     group, chunk = running.pop(future)
-                    arrived.setdefault(chunk, {})[group] = future.result()
+                    metrics = future.result()
+                    arrived.setdefault(chunk, {})[group] = metrics
+                    if is_decided(self._collect(chunk, {group: metrics})):
+                        last_chunks[group] = chunk
                     submit(group, chunk + 1)
-                while len(arrived.get(next_chunk, ())) == len(self._groups):
+                while next_chunk in arrived and len(arrived[next_chunk]) == sum(
+                    last >= next_chunk for last in last_chunks
+                ):
                     yield self._collect(next_chunk, arrived.pop(next_chunk))
                     next_chunk += 1
         finally:
-            pool.shutdown(cancel_futures=True)  # after an error, do not begin what was queued
+            for future in running:  # after an error, do not begin what was queued
+                future.cancel()
+            wait(running)
+            if pool is None:
+                threads.shutdown()
         for chunk in sorted(arrived):
             yield self._collect(chunk, arrived[chunk])
 
@@ -256,13 +278,16 @@ def _run_episode(
         return (learner, replay, count, env_state, out.obs), (out.reward, metrics)
 
     carry = (state.learner, state.replay, state.step, *env.reset(reset_key))
-    (learner, replay, count, _, _), (rewards, updates) = jax.lax.scan(
+    (learner, replay, count, env_state, _), (rewards, updates) = jax.lax.scan(
         step, carry, jax.random.split(step_key, env.horizon)
     )
     num_updates = learner.updates - state.learner.updates
+    greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner)
     metrics = EpisodeMetrics(
         episode_return=rewards.sum(),
-        greedy_return=_play_greedily(greedy_key, env, agent, learner),
+        greedy_return=greedy_return,
+        optimal=env.is_optimal(env_state, rewards.sum()),
+        greedy_optimal=greedy_optimal,
         head=actor.head,
         epsilon=agent.epsilon(count),
         num_updates=num_updates,
@@ -271,8 +296,8 @@ def _run_episode(
     return TrainState(key, learner, replay, count), metrics
 
 
-def _play_greedily(key: Array, env: Env, agent: Agent, learner: Learner) -> Array:
-    """Return of one episode by majority vote."""
+def _play_greedily(key: Array, env: Env, agent: Agent, learner: Learner) -> tuple[Array, Array]:
+    """Return of one episode by majority vote, and whether it was optimal."""
     reset_key, step_key = jax.random.split(key)
 
     def step(carry, key: Array):
@@ -281,5 +306,5 @@ def _play_greedily(key: Array, env: Env, agent: Agent, learner: Learner) -> Arra
         env_state, out = env.step(env_key, env_state, agent.greedy(act_key, learner, obs))
         return (env_state, out.obs), out.reward
 
-    _, rewards = jax.lax.scan(step, env.reset(reset_key), jax.random.split(step_key, env.horizon))
-    return rewards.sum()
+    (env_state, _), rewards = jax.lax.scan(step, env.reset(reset_key), jax.random.split(step_key, env.horizon))
+    return rewards.sum(), env.is_optimal(env_state, rewards.sum())

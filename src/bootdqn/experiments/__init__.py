@@ -1,0 +1,1 @@
+"""Experiments: a sweep (data), a run and a plot for every figure or table."""

@@ -1,0 +1,240 @@
+"""Runs a sweep: every trial that has no result yet, by an executor, into one directory.
+
+sweep.json           experiment, preset, command, versions, git revision
+trials/NAME.json     one trial: its configuration, its rows, what made them and how long that took
+results.csv          the rows of all trials so far, in the order of the sweep
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol
+
+from bootdqn.errors import UserError, require
+from bootdqn.loops.compiled import available_cores
+from bootdqn.progress import SweepProgress, stop_on_interrupt
+from bootdqn.runs.directory import provenance, write_atomically, write_json
+
+Preset = Literal["smoke", "quick", "paper"]
+"""Seconds, to see that it runs; minutes, to see what comes out; or the paper's settings."""
+Row = dict[str, Any]
+"""One line of `results.csv`; all rows of an experiment have the same columns."""
+
+
+class Trial(NamedTuple):
+    """One configuration of a sweep."""
+
+    name: str
+    """Unique in its sweep, and a file name."""
+    config: Any
+    """A frozen dataclass of numbers, texts and tuples of them."""
+
+
+class Cost(NamedTuple):
+    """What a trial takes at most."""
+
+    core_seconds: float
+    bytes: int
+
+
+class Context(NamedTuple):
+    """What a running trial is given."""
+
+    should_stop: Callable[[], bool]
+    """Whether to give up."""
+    report: Callable[[float], None]
+    """Is told which share of the trial is done."""
+    pool: ThreadPoolExecutor
+    """Threads for the work, shared with the trials that run beside it."""
+
+
+Run = Callable[[Any, Context], list[Row] | None]
+"""(a trial's configuration, context) -> its rows, or None when it was told to stop."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What reproduces one figure or table."""
+
+    name: str
+    summary: str
+    """One line for `bootdqn list`."""
+    sweep: Callable[[Preset], list[Trial]]
+    """Data only."""
+    run: Run
+    cost: Callable[[Any], Cost]
+    """(a trial's configuration) -> what it takes."""
+    plot: Callable[[list[dict[str, str]], Path], str]
+    """(rows of `results.csv`, path without suffix) -> writes the figure there and returns a summary in words."""
+
+
+class Executor(Protocol):
+    """An engine that carries out trials."""
+
+    def __call__(
+        self,
+        run: Run,
+        trials: Sequence[Trial],
+        should_stop: Callable[[], bool],
+        report: Callable[[str, float], None],
+    ) -> Iterator[tuple[Trial, list[Row], float]]:
+        """Yield every trial with its rows and seconds, as they finish; after `should_stop` none that was cut."""
+        ...
+
+
+def on_this_machine(
+    run: Run,
+    trials: Sequence[Trial],
+    should_stop: Callable[[], bool],
+    report: Callable[[str, float], None],
+) -> Iterator[tuple[Trial, list[Row], float]]:
+    """Run as many trials at once as there are cores; their work shares one thread a core."""
+    cores = available_cores()
+    waiting = list(reversed(trials))
+    running: dict[Future[tuple[list[Row] | None, float]], Trial] = {}
+
+    def timed(trial: Trial, pool: ThreadPoolExecutor) -> tuple[list[Row] | None, float]:
+        start = time.perf_counter()
+        report(trial.name, 0.0)
+        rows = run(trial.config, Context(stop, lambda share: report(trial.name, share), pool))
+        return rows, time.perf_counter() - start
+
+    failed = False
+
+    def stop() -> bool:
+        return failed or should_stop()
+
+    with ThreadPoolExecutor(cores) as pool, ThreadPoolExecutor(cores) as trial_threads:
+        try:
+            while running or (waiting and not stop()):
+                while waiting and len(running) < cores and not stop():
+                    trial = waiting.pop()
+                    running[trial_threads.submit(timed, trial, pool)] = trial
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    trial = running.pop(future)
+                    rows, seconds = future.result()
+                    if rows is not None:
+                        yield trial, rows, seconds
+        finally:
+            failed = True  # whatever still runs ends soon
+
+
+def run_sweep(
+    experiment: Experiment,
+    preset: Preset,
+    out: Path,
+    *,
+    command: str,
+    executor: Executor = on_this_machine,
+    show: Callable[[str], None] = print,
+) -> bool:
+    """Run what is missing of a sweep; Ctrl-C ends it in good order.
+
+    Args:
+        experiment: what to run.
+        preset: which of its sweeps.
+        out: its directory; trials that have their result there are not run again.
+        command: that asked for it, for the record.
+        executor: the engine.
+        show: is told what is about to be done.
+
+    Returns:
+        Whether every trial has its result.
+    """
+    trials = experiment.sweep(preset)
+    _claim(out, experiment, preset, command)
+    finished = {trial.name: rows for trial in trials if (rows := _load(out, trial)) is not None}
+    missing = [trial for trial in trials if trial.name not in finished]
+    costs = {trial.name: experiment.cost(trial.config) for trial in missing}
+    _write_results(out, trials, finished)
+    show(_announce(trials, missing, costs))
+    weights = {name: cost.core_seconds for name, cost in costs.items()}
+    with stop_on_interrupt() as should_stop, SweepProgress(experiment.name, weights) as bar:
+        for trial, rows, seconds in executor(experiment.run, missing, should_stop, bar.update):
+            finished[trial.name] = rows
+            record = {"config": _as_json(trial.config), "rows": rows, "seconds": round(seconds, 1)}
+            write_json(out / "trials" / f"{trial.name}.json", record | provenance())
+            _write_results(out, trials, finished)
+            bar.finish(trial.name)
+    return len(finished) == len(trials)
+
+
+def read_results(out: Path) -> list[dict[str, str]]:
+    """The rows of a sweep's `results.csv`."""
+    path = out / "results.csv"
+    require(path.is_file(), f"{out} holds no results.csv; run the sweep first")
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _announce(trials: Sequence[Trial], missing: Sequence[Trial], costs: dict[str, Cost]) -> str:
+    """How much there is to do."""
+    text = f"{len(trials)} trials, {len(trials) - len(missing)} have their result"
+    if not missing:
+        return text
+    minutes = sum(cost.core_seconds for cost in costs.values()) / available_cores() / 60
+    largest = sorted((cost.bytes for cost in costs.values()), reverse=True)[: available_cores()]
+    return f"{text}; the rest takes at most about {minutes:.1f} min and {sum(largest) / 1e6:.0f} MB"
+
+
+def _claim(out: Path, experiment: Experiment, preset: Preset, command: str) -> None:
+    """Make `out` this sweep's directory, unless it is something else's."""
+    try:
+        record = json.loads((out / "sweep.json").read_text())
+    except FileNotFoundError:
+        entries = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+        require(not entries, f"{out} holds {', '.join(entries[:3])}, and no sweep; choose another --out")
+        write_json(
+            out / "sweep.json",
+            {"experiment": experiment.name, "preset": preset, "command": command, **provenance()},
+        )
+        return
+    except (NotADirectoryError, ValueError):
+        raise UserError(f"{out / 'sweep.json'} cannot be read; choose another --out") from None
+    found = record.get("experiment"), record.get("preset")
+    require(
+        found == (experiment.name, preset),
+        f"{out} holds {found[0]} with preset {found[1]}, not {experiment.name} with {preset}; choose another --out",
+    )
+
+
+def _load(out: Path, trial: Trial) -> list[Row] | None:
+    """The rows of a trial that is finished."""
+    path = out / "trials" / f"{trial.name}.json"
+    try:
+        record = json.loads(path.read_text())
+        config, rows = record["config"], record["rows"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is damaged; remove it to run that trial again") from None
+    require(
+        config == _as_json(trial.config),
+        f"{path} was made with another configuration; choose another --out, or remove the file to run it again",
+    )
+    return rows
+
+
+def _as_json(config: Any) -> Any:
+    """A configuration as it comes back from a JSON file."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def _write_results(out: Path, trials: Sequence[Trial], finished: dict[str, list[Row]]) -> None:
+    """All rows there are, in the order of the sweep."""
+    rows = [{"trial": t.name, **row} for t in trials if t.name in finished for row in finished[t.name]]
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    write_atomically(out / "results.csv", text.getvalue().encode())
