@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib import rc_context
@@ -32,6 +32,8 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.hashsalt": "bootdqn",
 }
+_MARKERS = "osD^vP"
+_TICKS = (100, 200, 500, 1000, 2000)
 _WINDOW = 10
 """Episodes that curves are averaged over."""
 
@@ -94,6 +96,80 @@ def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count
         panels[-1].text(1, count, f"learned: {count}", va="bottom", fontsize=8)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         _save(figure, stem)
+
+
+class Series(NamedTuple):
+    """Times to learn of one agent, for several values of what is varied."""
+
+    label: str
+    colour: str
+    times: Mapping[float, Sequence[float | None]]
+    """By the value on the x axis, the episodes that every seed took; None where it did not learn."""
+
+
+class Panel(NamedTuple):
+    """One set of axes."""
+
+    title: str
+    xlabel: str
+    series: Sequence[Series]
+    bound: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None
+    """A curve to compare with."""
+    bound_label: str = ""
+
+
+def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap: int) -> None:
+    """Median time to learn, with a dot a seed and a cross at the top for every seed that did not learn.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: of the figure.
+        panels: side by side.
+        cap: episodes that a training lasts at most.
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(1.2 + 4.4 * len(panels), 4.0), layout="constrained")
+        all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, panel in zip(all_axes, panels, strict=True):
+            for index, series in enumerate(panel.series):
+                _draw_times(axes, series, cap, shift=index)
+            if panel.bound is not None:
+                low, high = axes.get_xlim()
+                x = np.linspace(max(low, 1), high, 400)
+                y = panel.bound(x)
+                axes.plot(x[y <= cap], y[y <= cap], color="black", linewidth=0.9, ls="--", label=panel.bound_label)
+                axes.set_xlim(low, high)
+            axes.axhline(cap, color="black", linewidth=0.8, linestyle=":")
+            axes.set_yscale("log")
+            axes.set_ylim(top=cap * 1.6)
+            axes.set_xlabel(panel.xlabel)
+            axes.set_title(panel.title, loc="left", fontsize=10)
+        all_axes[0].set_ylabel("episodes to learn, median of seeds")
+        all_axes[0].set_yticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
+        all_axes[0].minorticks_off()
+        all_axes[0].set_ylim(bottom=70)
+        all_axes[-1].text(
+            0.99, cap * 1.05, f"× not learned in {cap:,}", ha="right", va="bottom", fontsize=8,
+            transform=all_axes[-1].get_yaxis_transform(),
+        )
+        handles, labels = all_axes[0].get_legend_handles_labels()
+        all_axes[-1].legend(handles, labels, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        _save(figure, stem)
+
+
+def _draw_times(axes: Axes, series: Series, cap: int, *, shift: int) -> None:
+    """A line through the medians that exist, a dot a seed, a cross where a seed did not learn."""
+    xs = sorted(series.times)
+    medians = [np.median([np.inf if t is None else t for t in series.times[x]]) for x in xs]
+    shown = np.array([m if np.isfinite(m) else np.nan for m in medians])
+    axes.plot(xs, shown, color=series.colour, marker=_MARKERS[shift % len(_MARKERS)], ms=5, label=series.label)
+    for x in xs:
+        known = [t for t in series.times[x] if t is not None]
+        axes.plot([x] * len(known), known, ".", color=series.colour, markersize=3, alpha=0.5)
+        if len(known) < len(series.times[x]):
+            height = cap * (1.12 + 0.11 * shift)
+            axes.plot([x], [height], "x", color=series.colour, markersize=4, clip_on=False)
 
 
 def _draw_seeds(axes: Axes, curves: Curves, colour: str, label: str | None) -> None:

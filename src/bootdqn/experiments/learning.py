@@ -74,7 +74,7 @@ def measure_learning(config: TrainConfig, context: Context) -> list[Row] | None:
     """Run one trial: when was the problem learned, by every definition, in every seed.
 
     Columns:
-        env, agent, seed: what was trained.
+        env, agent, num_heads, mask_probability, initial_spread, learning_rate, seed: what was trained.
         episodes_to_learn: the 100th optimal training episode, the paper's definition; empty if there were fewer.
         greedy_episodes_to_learn: the same for evaluations by vote without dithering, one after every episode.
         consecutive_greedy_episodes: the end of the first 100 such evaluations in a row that were optimal.
@@ -101,6 +101,10 @@ def measure_learning(config: TrainConfig, context: Context) -> list[Row] | None:
             {
                 "env": config.env,
                 "agent": config.agent_name,
+                "num_heads": config.agent.num_heads,
+                "mask_probability": config.agent.mask_probability,
+                "initial_spread": config.agent.initial_spread,
+                "learning_rate": config.agent.learning_rate,
                 "seed": seed,
                 "episodes_to_learn": episodes_to_learn(training),
                 "greedy_episodes_to_learn": episodes_to_learn(greedy),

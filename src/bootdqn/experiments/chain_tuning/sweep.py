@@ -12,7 +12,7 @@ from bootdqn.training import TrainConfig
 AGENT_NAMES = ("boot", "thompson", "ensemble", "dqn")
 GRID: dict[str, tuple[float, ...]] = {
     "initial_spread": (1.0, 3.0, 10.0, 30.0),
-    "learning_rate": (3e-4, 1e-3, 3e-3),
+    "learning_rate": (1e-3, 3e-3),
 }
 _LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20,), "paper": (20, 40)}
 _EPISODES: dict[Preset, int] = {"smoke": 10, "quick": 300, "paper": 1000}
