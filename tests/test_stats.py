@@ -1,27 +1,71 @@
 import numpy as np
 import pytest
 
-from bootdqn.stats import episodes_to_learn
+from bootdqn.stats import consecutive_episodes_to_learn, episodes_to_learn, fit_exponential, fit_polynomial
 
 
 @pytest.mark.parametrize(
-    ("returns", "count", "expected"),
+    ("optimal", "count", "in_all", "in_a_row"),
     [
-        ([10, 0, 10, 10], 3, 4),  # not in a row
-        ([10, 10, 10], 3, 3),
-        ([10, 10, 9.999], 3, None),
-        ([], 1, None),
-        ([0, 10], 1, 2),
-        ([11, 0, 10], 2, 3),  # more than optimal counts too
+        ([1, 0, 1, 1], 3, 4, None),
+        ([1, 0, 1, 1], 2, 3, 4),
+        ([1, 1, 1], 3, 3, 3),
+        ([1, 1, 0], 3, None, None),
+        ([], 1, None, None),
+        ([0, 1], 1, 2, 2),
+        ([1, 1, 0, 1, 1, 1, 1], 3, 4, 6),
     ],
 )
-def test_episodes_to_learn_by_hand(returns, count, expected):
-    assert episodes_to_learn(returns, 10, count) == expected
+def test_both_definitions_of_learned_by_hand(optimal, count, in_all, in_a_row):
+    assert episodes_to_learn(optimal, count) == in_all
+    assert consecutive_episodes_to_learn(optimal, count) == in_a_row
 
 
 def test_the_paper_asks_for_one_hundred():
-    returns = np.zeros(300)
-    returns[50:149] = 10
-    assert episodes_to_learn(returns, 10) is None
-    returns[200] = 10
-    assert episodes_to_learn(returns, 10) == 201
+    optimal = np.zeros(300, bool)
+    optimal[50:149] = True
+    assert episodes_to_learn(optimal) is None
+    assert consecutive_episodes_to_learn(optimal) is None
+    optimal[200] = True
+    assert episodes_to_learn(optimal) == 201
+    assert consecutive_episodes_to_learn(optimal) is None
+    optimal[149] = True
+    assert episodes_to_learn(optimal) == consecutive_episodes_to_learn(optimal) == 150
+
+
+SIZES = np.repeat(np.arange(10, 101, 10), 3)
+
+
+def test_fits_recover_exact_laws():
+    degree = fit_polynomial(SIZES, 3.0 * SIZES**1.7)
+    np.testing.assert_allclose([degree.estimate, degree.low, degree.high, degree.coefficient], [1.7] * 3 + [3.0])
+    assert degree.residual < 1e-12
+    base = fit_exponential(SIZES, 5.0 * 1.04**SIZES)
+    np.testing.assert_allclose([base.estimate, base.low, base.high, base.coefficient], [1.04] * 3 + [5.0])
+    assert base.residual < 1e-12
+
+
+def test_the_right_law_fits_better():
+    times = 3.0 * SIZES**1.7
+    assert fit_polynomial(SIZES, times).residual < fit_exponential(SIZES, times).residual
+    times = 5.0 * 1.04**SIZES
+    assert fit_exponential(SIZES, times).residual < fit_polynomial(SIZES, times).residual
+
+
+def test_confidence_intervals_cover_the_truth_19_times_in_20():
+    rng = np.random.default_rng(0)
+    noise = np.exp(rng.normal(0, 0.3, (400, len(SIZES))))
+    degrees = [fit_polynomial(SIZES, 3.0 * SIZES**1.7 * sample) for sample in noise]
+    bases = [fit_exponential(SIZES, 5.0 * 1.04**SIZES * sample) for sample in noise]
+    assert 0.92 < np.mean([d.low < 1.7 < d.high for d in degrees]) < 0.98
+    assert 0.92 < np.mean([b.low < 1.04 < b.high for b in bases]) < 0.98
+
+
+def test_a_fit_by_hand():
+    # Through (log 1, log 1), (log 2, log 2), (log 4, log 16) with x = 0, 1, 2 and y = 0, 1, 4 in units of log 2:
+    # slope 2, intercept -1/3, residuals 1/3, -2/3, 1/3, so s^2 = 2/3 and the slope's error sqrt(2/3) / sqrt(2).
+    fit = fit_polynomial([1, 2, 4], [1, 2, 16])
+    assert fit.estimate == pytest.approx(2)
+    assert fit.coefficient == pytest.approx(2 ** (-1 / 3))
+    assert fit.residual == pytest.approx(np.sqrt(2 / 3) * np.log(2))
+    assert fit.high - fit.estimate == pytest.approx(12.7062047 * np.sqrt(1 / 3), rel=1e-6)  # Student's t, 1 degree

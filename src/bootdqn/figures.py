@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from bootdqn.runs.directory import write_atomically
 
-# Okabe and Ito's palette.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
+"""Okabe and Ito's palette."""
 AGENT_COLOURS: dict[str, str] = {
     "boot": "#0072B2",
     "boot+": "#56B4E9",
@@ -116,6 +117,8 @@ class Panel(NamedTuple):
     bound: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None
     """A curve to compare with."""
     bound_label: str = ""
+    log_x: bool = False
+    """Space the values on the x axis by their ratios, with a tick at each."""
 
 
 def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap: int) -> None:
@@ -142,6 +145,11 @@ def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap:
             axes.axhline(cap, color="black", linewidth=0.8, linestyle=":")
             axes.set_yscale("log")
             axes.set_ylim(top=cap * 1.6)
+            if panel.log_x:
+                values = sorted({value for series in panel.series for value in series.times})
+                axes.set_xscale("log")
+                axes.set_xticks(values, [f"{value:g}" for value in values])
+                axes.xaxis.minorticks_off()
             axes.set_xlabel(panel.xlabel)
             axes.set_title(panel.title, loc="left", fontsize=10)
         all_axes[0].set_ylabel("episodes to learn, median of seeds")
@@ -149,11 +157,50 @@ def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap:
         all_axes[0].minorticks_off()
         all_axes[0].set_ylim(bottom=70)
         all_axes[-1].text(
-            0.99, cap * 1.05, f"× not learned in {cap:,}", ha="right", va="bottom", fontsize=8,
+            0.99,
+            cap * 1.05,
+            f"× not learned in {cap:,}",
+            ha="right",
+            va="bottom",
+            fontsize=8,
             transform=all_axes[-1].get_yaxis_transform(),
         )
         handles, labels = all_axes[0].get_legend_handles_labels()
         all_axes[-1].legend(handles, labels, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        _save(figure, stem)
+
+
+def save_dot_plot(
+    stem: Path,
+    title: str,
+    rows: Sequence[str],
+    values: Mapping[str, Sequence[Sequence[float]]],
+    *,
+    colours: Mapping[str, str],
+    xlabel: str,
+) -> None:
+    """Every value a dot and every mean a tick: a panel a name, a line a row.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: of the figure.
+        rows: labels, from the top.
+        values: by name, the values of every row.
+        colours: by name.
+        xlabel: of every panel.
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(1.5 + 2.3 * len(values), 1.4 + 0.25 * len(rows)), layout="constrained")
+        panels = figure.subplots(1, len(values), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, (name, groups) in zip(panels, values.items(), strict=True):
+            for height, group in enumerate(groups):
+                axes.plot(group, [height] * len(group), ".", color=colours[name], alpha=0.6)
+                axes.plot([np.mean(group)], [height], "|", color="black", markersize=10)
+            axes.set_title(name, loc="left", fontsize=10)
+        panels[0].set_yticks(range(len(rows)), rows)
+        panels[0].invert_yaxis()
+        figure.supxlabel(xlabel, fontsize=10)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         _save(figure, stem)
 

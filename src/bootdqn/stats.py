@@ -65,8 +65,8 @@ def fit_exponential(sizes: ArrayLike, times: ArrayLike) -> Scaling:
 def _fit_line(x: np.ndarray, times: ArrayLike) -> tuple[float, float, float, float]:
     """Least squares of log times: slope, half the width of its 95% interval (Student's t), intercept, residual."""
     y = np.log(np.asarray(times, float))
-    fit = stats.linregress(x, y)
+    slope, intercept = np.polyfit(x, y, 1)
     freedom = len(y) - 2
-    residual = np.sqrt(np.sum(np.square(y - fit.intercept - fit.slope * x)) / freedom)
-    half_width = stats.t.ppf(0.975, freedom) * fit.stderr
-    return float(fit.slope), float(half_width), float(fit.intercept), float(residual)
+    residual = np.sqrt(np.sum(np.square(y - intercept - slope * x)) / freedom)
+    error = residual / np.sqrt(np.sum(np.square(x - x.mean())))
+    return float(slope), float(stats.t.ppf(0.975, freedom) * error), float(intercept), float(residual)

@@ -130,8 +130,5 @@ def _show(results: dict[str, TrainResult]) -> None:
 
 def _draw(stem: Path, results: dict[str, TrainResult]) -> None:
     config = next(iter(results.values())).config
-    optimal = {
-        name: [np.cumsum(flags) for flags in result.optimal().values()]
-        for name, result in results.items()
-    }
+    optimal = {name: [np.cumsum(flags) for flags in result.optimal().values()] for name, result in results.items()}
     save_comparison(stem, f"{config.env}: who finds the far reward, and keeps it?", optimal, OPTIMAL_EPISODES)

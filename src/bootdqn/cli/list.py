@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import ENVS
+from bootdqn.experiments.catalog import EXPERIMENTS
 
 
 def main(arguments: list[str]) -> int:
@@ -48,4 +49,9 @@ def _show() -> None:
         ]
         table.add_row(name, ", ".join(changed) or "-")
     console.print(table)
-    console.print("\n[bold]experiments[/bold]  demo (bootdqn demo)")
+    table = Table(title="\nexperiments (bootdqn reproduce NAME)", title_justify="left", box=None, padding=(0, 2))
+    table.add_column("name", style="bold")
+    table.add_column("shows")
+    for experiment in EXPERIMENTS.values():
+        table.add_row(experiment.name, experiment.summary)
+    console.print(table)

@@ -13,6 +13,7 @@ from bootdqn.errors import UserError, require_known
 VERBS: dict[str, str] = {
     "train": "train an agent on an environment",
     "demo": "four agents on a chain that needs deep exploration, in a few minutes",
+    "reproduce": "run an experiment of the paper, or one beyond it, and draw its figure",
     "bench": "measure speed on this machine",
     "list": "environments, agents and experiments",
 }
@@ -26,6 +27,7 @@ verbs:
 examples:
   bootdqn demo
   bootdqn train chain:50 --agent boot --heads 10 --episodes 500 --seeds 5
+  bootdqn reproduce chain-scaling --preset quick
   bootdqn VERB --help"""
 
 
@@ -49,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(_USAGE.format(verbs="\n".join(f"  {name:<8}{text}" for name, text in VERBS.items())), flush=True)
+        print(_USAGE.format(verbs="\n".join(f"  {name:<11}{text}" for name, text in VERBS.items())), flush=True)
         return 0
     if arguments[0] == "--version":
         print(f"bootdqn {bootdqn.__version__}")

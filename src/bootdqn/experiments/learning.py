@@ -46,9 +46,7 @@ def train_until(
         The history of every seed (an unspecified number of episodes longer than was needed), or None when told
         to stop.
     """
-    training = CompiledTraining(
-        make_env(config.env), config.agent, seeds=config.seeds, episodes=config.episodes
-    )
+    training = CompiledTraining(make_env(config.env), config.agent, seeds=config.seeds, episodes=config.episodes)
     empty = np.zeros(0, bool)
     histories = dict.fromkeys(config.seeds, History(empty, empty))
     decided: set[int] = set()

@@ -203,7 +203,8 @@ def _claim(out: Path, experiment: Experiment, preset: Preset, command: str) -> N
     found = record.get("experiment"), record.get("preset")
     require(
         found == (experiment.name, preset),
-        f"{out} holds {found[0]} with preset {found[1]}, not {experiment.name} with {preset}; choose another --out",
+        f"{out} holds {found[0]} with preset {found[1]}, not {experiment.name} with preset {preset}; "
+        "choose another --out",
     )
 
 

@@ -71,7 +71,7 @@ def largest_solved(series: Series) -> str:
     return text if unbroken and unbroken[-1] == solved[-1] else f"{text} without a gap, {solved[-1]:g} with"
 
 
-def describe_scaling(times: Times) -> str:
+def describe_scaling(times: Mapping[float, Sequence[float | None]]) -> str:
     """Both laws of growth, fitted to the seeds that learned."""
     points = [(size, time) for size, seeds in times.items() for time in seeds if time is not None]
     failed = sum(seeds.count(None) for seeds in times.values())

@@ -132,7 +132,7 @@ class CompiledTraining:
 
         Args:
             should_stop: end early, after whole chunks; the last ones may then lack seeds that had not got so far.
-            is_decided: is shown every chunk of a group of seeds as it arrives, and says whether that group can end.
+            is_decided: is shown every chunk of a group of seeds as it arrives; says whether that group can end.
             pool: threads to share with other trainings; by default one for every core.
         """
         self.compile()

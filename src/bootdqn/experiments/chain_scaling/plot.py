@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-
 from bootdqn.envs.catalog import make_env
 from bootdqn.experiments.tables import (
     DEFINITIONS,
@@ -26,9 +25,7 @@ def plot_against_length(rows: list[dict[str, str]], stem: Path, title: str) -> s
     """Draw both definitions side by side; return tables and, for boot, the laws of growth."""
     by_definition = {name: agent_series(rows, chain_length, when) for name, when in DEFINITIONS.items()}
     panels = [
-        Panel(
-            name, "chain length N", series, bound=lambda n: 99 + 2.0 ** (n - 11), bound_label="99 + 2^(N-11)"
-        )
+        Panel(name, "chain length N", series, bound=lambda n: 99 + 2.0 ** (n - 11), bound_label="99 + 2^(N-11)")
         for name, series in by_definition.items()
     ]
     cap = max(int(row["episodes"]) for row in rows)
@@ -37,8 +34,9 @@ def plot_against_length(rows: list[dict[str, str]], stem: Path, title: str) -> s
     for name, series in by_definition.items():
         parts += [f"Learned: {name}. Median of seeds (seeds that learned, where not all did).", ""]
         parts += [times_table("N", series), ""]
-        parts += [f"Largest N learned by every seed: {', '.join(f'{s.label} {largest_solved(s)}' for s in series)}.", ""]
-        parts += [f"boot: {describe_scaling(dict(s.times))}" for s in series if s.label == "boot"] + [""]
+        solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
+        parts += [f"Largest N learned by every seed: {solved}.", ""]
+        parts += [f"boot: {describe_scaling(s.times)}" for s in series if s.label == "boot"] + [""]
     return "\n".join(parts).strip()
 
 

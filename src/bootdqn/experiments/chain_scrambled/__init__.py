@@ -1,1 +1,15 @@
-"""The control: the same chains with the meaning of the actions drawn for every state, so that luck cannot generalise."""
+"""The control: chains with the meaning of the actions drawn for every state, so that luck cannot generalise."""
+
+from bootdqn.experiments.chain_scrambled.plot import plot
+from bootdqn.experiments.chain_scrambled.sweep import sweep
+from bootdqn.experiments.learning import measure_learning, training_cost
+from bootdqn.experiments.runner import Experiment
+
+EXPERIMENT = Experiment(
+    name="chain-scrambled",
+    summary="the control: the same on chains whose actions are scrambled",
+    sweep=sweep,
+    run=measure_learning,
+    cost=training_cost,
+    plot=plot,
+)

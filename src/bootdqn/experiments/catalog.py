@@ -1,0 +1,18 @@
+"""Experiments by name."""
+
+from __future__ import annotations
+
+from bootdqn.experiments import (
+    chain_heads,
+    chain_one_hot,
+    chain_scaling,
+    chain_scrambled,
+    chain_shallow,
+    chain_tuning,
+)
+from bootdqn.experiments.runner import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    package.EXPERIMENT.name: package.EXPERIMENT
+    for package in (chain_scaling, chain_scrambled, chain_heads, chain_shallow, chain_one_hot, chain_tuning)
+}

@@ -1,0 +1,43 @@
+"""What every point of the grid scored, and which one is best for each agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bootdqn.experiments.chain_scaling.plot import chain_length
+from bootdqn.experiments.tables import learned_at
+from bootdqn.figures import AGENT_COLOURS, save_dot_plot
+
+
+def plot(rows: list[dict[str, str]], stem: Path) -> str:
+    """Dots for every grid point; a table of mean times, in which not having learned counts as the last episode."""
+    cap = max(int(row["episodes"]) for row in rows)
+    scores: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        point = f"spread {float(row['initial_spread']):g}, rate {float(row['learning_rate']):g}"
+        scores.setdefault(row["agent"], {}).setdefault(point, []).append(learned_at(row) or cap)
+    points = list(next(iter(scores.values())))
+    lengths = sorted({chain_length(row) for row in rows})
+    chains = " and ".join(f"{length:g}" for length in lengths)
+    save_dot_plot(
+        stem,
+        f"Episodes to learn scrambled chains of {chains}: every agent on the same grid",
+        points,
+        {agent: [scores[agent][point] for point in points] for agent in scores},
+        colours=AGENT_COLOURS,
+        xlabel=f"episodes to learn ({cap:,}: not learned)",
+    )
+    best = {agent: min(points, key=lambda p, a=agent: np.mean(scores[a][p])) for agent in scores}
+    lines = [
+        f"Mean episodes to learn over scrambled chains of {chains} and all seeds; a seed that did not learn "
+        f"counts as {cap}. The best of each agent is marked.",
+        "",
+        "| grid point | " + " | ".join(scores) + " |",
+        "|---|" + "---:|" * len(scores),
+    ]
+    for point in points:
+        cells = [f"{np.mean(scores[a][point]):.0f}" + (" *" if best[a] == point else "") for a in scores]
+        lines.append(f"| {point} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
