@@ -34,7 +34,7 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "bootdqn",
 }
 _MARKERS = "osD^vP"
-_TICKS = (100, 200, 500, 1000, 2000)
+_TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _WINDOW = 10
 """Episodes that curves are averaged over."""
 
@@ -121,7 +121,9 @@ class Panel(NamedTuple):
     """Space the values on the x axis by their ratios, with a tick at each."""
 
 
-def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap: int) -> None:
+def save_times_to_learn(
+    stem: Path, title: str, panels: Sequence[Panel], *, cap: int, ylabel: str = "episodes to learn"
+) -> None:
     """Median time to learn, with a dot a seed and a cross at the top for every seed that did not learn.
 
     Args:
@@ -129,6 +131,7 @@ def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap:
         title: of the figure.
         panels: side by side.
         cap: episodes that a training lasts at most.
+        ylabel: of all panels.
     """
     with rc_context(_STYLE):
         figure = Figure(figsize=(1.2 + 4.4 * len(panels), 4.0), layout="constrained")
@@ -144,7 +147,6 @@ def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap:
                 axes.set_xlim(low, high)
             axes.axhline(cap, color="black", linewidth=0.8, linestyle=":")
             axes.set_yscale("log")
-            axes.set_ylim(top=cap * 1.6)
             if panel.log_x:
                 values = sorted({value for series in panel.series for value in series.times})
                 axes.set_xscale("log")
@@ -152,19 +154,26 @@ def save_times_to_learn(stem: Path, title: str, panels: Sequence[Panel], *, cap:
                 axes.xaxis.minorticks_off()
             axes.set_xlabel(panel.xlabel)
             axes.set_title(panel.title, loc="left", fontsize=10)
-        all_axes[0].set_ylabel("episodes to learn, median of seeds")
-        all_axes[0].set_yticks(_TICKS, [f"{tick:,}" for tick in _TICKS])
-        all_axes[0].minorticks_off()
-        all_axes[0].set_ylim(bottom=70)
-        all_axes[-1].text(
-            0.99,
-            cap * 1.05,
-            f"× not learned in {cap:,}",
-            ha="right",
-            va="bottom",
-            fontsize=8,
-            transform=all_axes[-1].get_yaxis_transform(),
+        first = all_axes[0]
+        many = any(
+            len(times) > 1 for panel in panels for series in panel.series for times in series.times.values()
         )
+        first.set_ylabel(f"{ylabel}, median of seeds" if many else ylabel)
+        known = [t for p in panels for s in p.series for ts in s.times.values() for t in ts if t is not None]
+        first.set_ylim(0.8 * min([*known, cap]), cap * _lane(max(len(panel.series) for panel in panels)))
+        ticks = [tick for tick in _TICKS if first.get_ylim()[0] <= tick <= cap]
+        first.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+        first.yaxis.minorticks_off()
+        for axes in all_axes:
+            axes.text(
+                1.0,
+                cap * 1.02,
+                f"×: a seed did not in {cap:,}",
+                ha="right",
+                va="bottom",
+                fontsize=7,
+                transform=axes.get_yaxis_transform(),
+            )
         handles, labels = all_axes[0].get_legend_handles_labels()
         all_axes[-1].legend(handles, labels, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
@@ -215,8 +224,12 @@ def _draw_times(axes: Axes, series: Series, cap: int, *, shift: int) -> None:
         known = [t for t in series.times[x] if t is not None]
         axes.plot([x] * len(known), known, ".", color=series.colour, markersize=3, alpha=0.5)
         if len(known) < len(series.times[x]):
-            height = cap * (1.12 + 0.11 * shift)
-            axes.plot([x], [height], "x", color=series.colour, markersize=4, clip_on=False)
+            axes.plot([x], [cap * _lane(shift)], "x", color=series.colour, markersize=4)
+
+
+def _lane(index: int) -> float:
+    """Height above the cap, as a factor, of the crosses of one series: each has a lane of its own."""
+    return 1.2 * 1.09**index
 
 
 def _draw_seeds(axes: Axes, curves: Curves, colour: str, label: str | None) -> None:

@@ -1,0 +1,48 @@
+"""One size: the episode at which bsuite would call it solved."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bootdqn.experiments.learning import History, train_until
+from bootdqn.experiments.runner import Context, Row
+from bootdqn.stats import DEEP_SEA_THRESHOLD, deep_sea_solved
+from bootdqn.training import TrainConfig
+
+
+def run(config: TrainConfig, context: Context) -> list[Row] | None:
+    """Train until bsuite's answer is known.
+
+    Columns:
+        env, agent, seed: what was trained.
+        solved: whether bsuite calls it solved: less than 0.8 of the episodes so far bad, at one that it logs.
+        episode: the first such, or the last there was.
+        first_optimal_episode: the first training episode that was not bad.
+        good_episodes: how many were not, up to `episode`.
+    """
+
+    def is_decided(history: History) -> bool:
+        bad = ~history.training
+        hopeless = np.count_nonzero(bad) >= DEEP_SEA_THRESHOLD * config.episodes  # even if no other were bad
+        return bool(hopeless) or deep_sea_solved(bad)[0]
+
+    histories = train_until(config, context, is_decided)
+    if histories is None:
+        return None
+    rows = []
+    for seed, history in histories.items():
+        solved, episode = deep_sea_solved(~history.training)
+        episode = episode if solved else config.episodes
+        good = np.flatnonzero(history.training[:episode])
+        rows.append(
+            {
+                "env": config.env,
+                "agent": config.agent_name,
+                "seed": seed,
+                "solved": int(solved),
+                "episode": episode,
+                "first_optimal_episode": int(good[0]) + 1 if len(good) else None,
+                "good_episodes": len(good),
+            }
+        )
+    return rows
