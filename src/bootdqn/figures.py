@@ -155,12 +155,10 @@ def save_times_to_learn(
             axes.set_xlabel(panel.xlabel)
             axes.set_title(panel.title, loc="left", fontsize=10)
         first = all_axes[0]
-        many = any(
-            len(times) > 1 for panel in panels for series in panel.series for times in series.times.values()
-        )
-        first.set_ylabel(f"{ylabel}, median of seeds" if many else ylabel)
-        known = [t for p in panels for s in p.series for ts in s.times.values() for t in ts if t is not None]
-        first.set_ylim(0.8 * min([*known, cap]), cap * _lane(max(len(panel.series) for panel in panels)))
+        groups = [times for panel in panels for series in panel.series for times in series.times.values()]
+        first.set_ylabel(f"{ylabel}, median of seeds" if any(len(times) > 1 for times in groups) else ylabel)
+        lowest = min([cap, *(time for times in groups for time in times if time is not None)])
+        first.set_ylim(0.8 * lowest, cap * _lane(max(len(panel.series) for panel in panels)))
         ticks = [tick for tick in _TICKS if first.get_ylim()[0] <= tick <= cap]
         first.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
         first.yaxis.minorticks_off()
@@ -168,7 +166,7 @@ def save_times_to_learn(
             axes.text(
                 1.0,
                 cap * 1.02,
-                f"×: a seed did not in {cap:,}",
+                f"×: a seed that had not in {cap:,}",
                 ha="right",
                 va="bottom",
                 fontsize=7,

@@ -110,7 +110,8 @@ class SweepProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._bar.stop()
+        if self._live and self._weights:
+            self._bar.stop()
 
     def update(self, trial: str, share: float) -> None:
         """Say which share of a trial is done; from any thread."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from bootdqn.agent import AGENTS
 from bootdqn.figures import AGENT_COLOURS, Series
-from bootdqn.stats import fit_exponential, fit_polynomial
+from bootdqn.stats import OPTIMAL_EPISODES, fit_exponential, fit_polynomial
 
 CsvRow = Mapping[str, str]
 Times = dict[float, list[float | None]]
@@ -72,8 +72,9 @@ def largest_solved(series: Series) -> str:
 
 
 def describe_scaling(times: Mapping[float, Sequence[float | None]]) -> str:
-    """Both laws of growth, fitted to the seeds that learned."""
-    points = [(size, time) for size, seeds in times.items() for time in seeds if time is not None]
+    """Both laws of growth, fitted to the episodes that learning cost beyond the 99 it takes at least."""
+    floor = OPTIMAL_EPISODES - 1
+    points = [(size, time - floor) for size, seeds in times.items() for time in seeds if time is not None]
     failed = sum(seeds.count(None) for seeds in times.values())
     if len({size for size, _ in points}) < 3:
         return f"{len(points)} seeds learned, at too few sizes to fit a law of growth."
@@ -81,7 +82,8 @@ def describe_scaling(times: Mapping[float, Sequence[float | None]]) -> str:
     degree, base = fit_polynomial(sizes, episodes), fit_exponential(sizes, episodes)
     better = "polynomial" if degree.residual < base.residual else "exponential"
     return (
-        f"Fitted to the {len(points)} seeds that learned ({failed} did not): episodes grow as N^b with "
+        f"Fitted to the {len(points)} seeds that learned ({failed} did not): episodes beyond {floor} grow as N^b "
+        "with "
         f"b = {degree.estimate:.2f} (95% interval {degree.low:.2f} to {degree.high:.2f}), or as c^N with "
         f"c = {base.estimate:.4f} ({base.low:.4f} to {base.high:.4f}); the {better} law fits better "
         f"(residual of log episodes {degree.residual:.3f} and {base.residual:.3f})."
