@@ -1,3 +1,6 @@
+import json
+from pathlib import Path
+
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -9,6 +12,7 @@ import bootdqn
 from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.envs.deep_sea import DeepSea, DeepSeaState
 from bootdqn.errors import UserError
+from helpers import assert_deep_sea_repeats
 
 KEY = jax.random.key(0)
 KEYS = jax.random.split(KEY, 20_000)
@@ -44,14 +48,14 @@ def play(env, goes_right):
     """Final state, return and last step of an episode that always goes the same way."""
     state, obs = env.reset(KEY)
     assert int(obs) == 0
-    total, step = 0.0, None
+    steps = []
     for row in range(env.size):
         assert int(state.row) == row
         state, step = env.step(KEYS[row], state, action_for(env, row, int(state.column), goes_right))
         assert bool(step.terminated) == (row == env.size - 1)
         assert not step.truncated
-        total += float(step.reward)
-    return state, total, step
+        steps.append(step)
+    return state, sum(float(step.reward) for step in steps), steps[-1]
 
 
 def test_all_transitions():
@@ -164,6 +168,17 @@ def test_gymnasium_checker_and_same_dynamics():
             state, step = pure.step(KEY, state, jnp.int32(action))
             np.testing.assert_array_equal(obs, pure.encoding(step.obs))
             assert (reward, terminated, truncated) == (step.reward, step.terminated, step.truncated)
+
+
+TRACES = json.loads((Path(__file__).parent / "data" / "bsuite_deep_sea.json").read_text())["traces"]
+
+
+@pytest.mark.parametrize("trace", TRACES, ids=lambda t: f"{t['size']}{'-stochastic' * t['stochastic']}")
+def test_repeats_what_bsuite_did(trace):
+    assert_deep_sea_repeats(trace)
+    # The recording has what matters: good and bad episodes, the reward, and, where there is wind, failures.
+    assert {True, False} == {episode["bad"] for episode in trace["episodes"]}
+    assert max(max(episode["rewards"]) for episode in trace["episodes"]) > 0.9
 
 
 @pytest.mark.parametrize("spec", ["deep_sea:20", "deep_sea:20,stochastic", "deep_sea:8,stochastic,mapping_seed=3"])
