@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all lint types bench clean
+.PHONY: setup demo test test-all test-peers lint types bench clean
 
 setup: $(READY)  ## make the environment
 
@@ -24,10 +24,18 @@ demo: $(READY)  ## four agents on a chain that needs deep exploration, in a few 
 	$(BIN)/bootdqn demo
 
 test: $(READY)  ## fast tests
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow and not peers"
 
-test-all: $(READY)  ## all tests, the slow ones too
-	$(BIN)/python -m pytest
+test-all: $(READY)  ## the slow tests, too
+	$(BIN)/python -m pytest -m "not peers"
+
+test-peers: $(READY)  ## against bsuite, which it installs
+	@if command -v uv >/dev/null 2>&1; then \
+		uv pip install --quiet --python $(BIN)/python -e '.[dev,peers]'; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'; \
+	fi
+	$(BIN)/python -m pytest -m peers
 
 lint: $(READY)  ## style
 	$(BIN)/ruff check .

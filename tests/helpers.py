@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import equinox as eqx
 import jax
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bootdqn.agent import AgentConfig, make_agent, make_network
+from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.types import Agent, Encoding, Learner, Transition
 
 VECTOR = Encoding("vector", 2)
@@ -61,3 +63,30 @@ def batch(num_heads: int, size: int = 5, seed: int = 0, **fields: Any) -> Transi
 def trees_equal(a: Any, b: Any) -> bool:
     """Whether two trees hold the same bits."""
     return all(np.array_equal(x, y) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def assert_deep_sea_repeats(trace: dict[str, Any]) -> None:
+    """Our DeepSea does what a trace recorded by `test_peers.record_deep_sea` says, given the same random draws."""
+    env = DeepSea(**{name: trace[name] for name in ("size", "stochastic", "mapping_seed")})
+    key = jax.random.key(0)
+
+    def step(state: Any, given: tuple[jax.Array, jax.Array, jax.Array]):
+        action, wind, noise = given
+        with mock.patch.multiple(jax.random, uniform=lambda _: wind, normal=lambda _: noise):
+            return env.step(key, state, action)
+
+    @jax.jit
+    def play(actions: jax.Array, wind: jax.Array, noise: jax.Array):
+        return jax.lax.scan(step, env.reset(key)[0], (actions, wind, noise))
+
+    for episode in trace["episodes"]:
+        given = (jnp.asarray(episode[name]) for name in ("actions", "wind", "noise"))
+        state, steps = play(*given)
+        np.testing.assert_array_equal(steps.obs, episode["observations"])
+        np.testing.assert_array_equal(steps.terminated, [False] * (env.size - 1) + [True])
+        assert not steps.truncated.any()
+        assert bool(state.bad) == episode["bad"]
+        if trace["stochastic"]:
+            np.testing.assert_allclose(steps.reward, episode["rewards"], atol=1e-6)
+        else:
+            np.testing.assert_array_equal(steps.reward, np.asarray(episode["rewards"], np.float32))

@@ -17,7 +17,7 @@ import bootdqn
 from bootdqn import training
 from bootdqn.agent import make_agent, make_network
 from bootdqn.cli.main import VERBS, main
-from bootdqn.envs.catalog import make_env
+from bootdqn.envs.catalog import ENVS, make_env
 from bootdqn.progress import Progress
 from bootdqn.runs.models import load_model
 
@@ -214,6 +214,10 @@ def test_list_names_what_there_is(capsys):
     text = capsys.readouterr().out
     for name in ("chain:50", "scrambled", "thermometer, one_hot", "dqn", "ensemble", "thompson", "boot+"):
         assert name in text
+    for entry in ENVS.values():
+        spec = f"{entry.example},{entry.example_options}"
+        assert f"options follow the size: {spec}\n" in text
+        make_env(spec)
 
 
 def test_demo_in_small(tmp_path, capsys):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bootdqn.agent import AgentConfig, make_network
-from bootdqn.networks import StackedLinear, scale_gradient
+from bootdqn.networks import StackedLinear, StackedTable, scale_gradient
 from bootdqn.types import Encoding
 
 OBS = jnp.array([0.3, -0.7])
@@ -76,3 +76,57 @@ def test_scale_gradient_scales_only_the_gradient():
 @pytest.mark.parametrize(("kind", "expected"), [("one_hot", [0, 0, 1, 0]), ("thermometer", [1, 1, 1, 0])])
 def test_encodings(kind, expected):
     np.testing.assert_array_equal(Encoding(kind, 4)(jnp.int32(2)), expected)
+
+
+@pytest.mark.parametrize("hidden", [(5, 6), ()], ids=["hidden", "linear"])
+def test_a_lookup_says_and_learns_what_the_matrix_product_does(hidden):
+    config = AgentConfig(num_heads=3, hidden=hidden)
+    size = 7
+    table = make_network(config, Encoding("one_hot", size), 2)(jax.random.key(1))
+    dense = make_network(config, Encoding("vector", size), 2)(jax.random.key(1))
+    assert isinstance(table.layers[0], StackedTable)
+    assert isinstance(dense.layers[0], StackedLinear)
+    indices = jnp.array([0, 3, 3, 6, 7, 2, 3, 7])  # repeated ones, and 7, which is outside and means zeros
+    features = jax.vmap(table.encoding)(indices)
+    weights = jax.random.normal(jax.random.key(2), (len(indices), 3, 2))
+
+    def loss(network, inputs):
+        values = jax.vmap(network)(inputs)
+        return (weights * values**2).sum(), values
+
+    (_, values), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(table, indices)
+    (_, expected), expected_gradient = eqx.filter_value_and_grad(loss, has_aux=True)(dense, features)
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+    rows = gradient.layers[0].weight
+    np.testing.assert_allclose(
+        rows, jnp.transpose(expected_gradient.layers[0].weight, (2, 0, 1)), rtol=1e-4, atol=1e-6
+    )
+    assert not rows[jnp.array([1, 4, 5])].any()  # what was not seen is not changed
+    assert rows[3].any()
+    others, expected_others = [
+        jax.tree.leaves((g.layers[0].bias, g.layers[1:])) for g in (gradient, expected_gradient)
+    ]
+    for ours, theirs in zip(others, expected_others, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-6)
+    for head in range(3):
+        alone = jax.vmap(table.head, in_axes=(None, 0))(jnp.int32(head), indices)
+        np.testing.assert_allclose(alone, expected[:, head], rtol=1e-5, atol=1e-6)
+
+
+def test_outside_the_table_is_the_bias_alone():
+    table = StackedTable(jax.random.key(0), 2, 4, 3)
+    for index in (4, 5, 100):
+        np.testing.assert_array_equal(table(jnp.int32(index)), table.bias)
+        np.testing.assert_array_equal(table.one(jnp.int32(1), jnp.int32(index)), table.bias[1])
+    gradient = jax.grad(lambda weight: eqx.tree_at(lambda t: t.weight, table, weight)(jnp.int32(4)).sum())
+    assert not gradient(table.weight).any()
+
+
+def test_only_separate_networks_on_one_hot_inputs_look_up():
+    def first_layer(kind, **options):
+        config = AgentConfig(num_heads=2, **options)
+        return type(make_network(config, Encoding(kind, 4), 2)(jax.random.key(0)).layers[0])
+
+    assert first_layer("one_hot") is StackedTable
+    assert first_layer("one_hot", trunk_hidden=(3,)) is StackedLinear
+    assert first_layer("thermometer") is StackedLinear

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ class Square:
     options: tuple[int, ...] = (1, 2)
 
 
-def experiment(numbers=range(6), before=lambda number: None, **changes):
+def experiment(numbers: Iterable[int] = range(6), before: Callable[[int], object] = lambda number: None):
     """Squares numbers, calling `before` first."""
 
     def run(config, context):
@@ -38,7 +39,7 @@ def experiment(numbers=range(6), before=lambda number: None, **changes):
         "cost": lambda config: Cost(60.0 * config.number, 10**6),
         "plot": lambda rows, stem: "",
     }
-    return Experiment(**(fields | changes))
+    return Experiment(**fields)
 
 
 def sweep(out, exp, **options):

@@ -1,7 +1,15 @@
 import numpy as np
 import pytest
 
-from bootdqn.stats import consecutive_episodes_to_learn, episodes_to_learn, fit_exponential, fit_polynomial
+from bootdqn.stats import (
+    BSUITE_LOGGED,
+    consecutive_episodes_to_learn,
+    deep_sea_score,
+    deep_sea_solved,
+    episodes_to_learn,
+    fit_exponential,
+    fit_polynomial,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +77,43 @@ def test_a_fit_by_hand():
     assert fit.coefficient == pytest.approx(2 ** (-1 / 3))
     assert fit.residual == pytest.approx(np.sqrt(2 / 3) * np.log(2))
     assert fit.high - fit.estimate == pytest.approx(12.7062047 * np.sqrt(1 / 3), rel=1e-6)  # Student's t, 1 degree
+
+
+def flags(*runs):
+    """Bad flags from (flag, how many) pairs."""
+    return np.concatenate([np.full(count, flag) for flag, count in runs])
+
+
+def test_episodes_that_bsuite_logs():
+    assert BSUITE_LOGGED[:17].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40]
+    assert {90, 100, 120, 140, 170, 250, 1200, 1700, 10_000} <= set(BSUITE_LOGGED.tolist())
+    assert not {11, 13, 110, 150, 9_500} & set(BSUITE_LOGGED.tolist())
+
+
+@pytest.mark.parametrize(
+    ("bad", "stochastic", "expected"),
+    [
+        (flags((0, 1)), False, (True, 1)),
+        (flags((1, 9), (0, 1)), False, (False, 10)),  # 9/10 is not below 0.9
+        (flags((1, 9), (0, 2)), False, (False, 11)),  # 9/11 is, but 11 is not logged
+        (flags((1, 9), (0, 3)), False, (True, 12)),
+        (flags((1, 95), (0, 20)), False, (False, 115)),  # 0.95 at 100; 115 is not logged
+        (flags((1, 95), (0, 25)), False, (True, 120)),
+        (flags((1, 950)), False, (False, 950)),
+        (flags((0, 99)), True, (False, 99)),
+        (flags((1, 10_000), (0, 5_000)), False, (False, 10_000)),
+        (flags((0, 99), (1, 1)), True, (True, 100)),  # not before the 100th
+        (flags((0, 20), (1, 80), (0, 1), (1, 19)), True, (False, 120)),  # 80/100 is not below 0.8, nor 99/120
+        (flags((0, 20), (1, 80), (0, 20)), True, (True, 120)),
+        (flags((0, 21), (1, 9_979)), True, (True, 100)),  # once is enough
+    ],
+)
+def test_deep_sea_solved_by_hand(bad, stochastic, expected):
+    assert deep_sea_solved(bad, stochastic=stochastic) == expected
+
+
+def test_deep_sea_score_by_hand():
+    # 2**4 + 100 = 116 episodes are too many; 2**10 + 100 = 1124 leaves room for 1000.
+    assert deep_sea_score({4: (True, 100), 5: (True, 120), 10: (True, 1000), 12: (False, 400)}) == 0.75
+    assert deep_sea_score({4: (True, 116)}) == 0
+    assert deep_sea_score({50: (True, 10_000)}) == 1

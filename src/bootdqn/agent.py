@@ -140,6 +140,7 @@ def make_network(
     """
     scale = 1.0 / config.num_heads if config.scale_trunk_gradient else 1.0
     encoded = jax.ShapeDtypeStruct((encoding.size,), jnp.float32)
+    lookup = encoding.kind == "one_hot" and trunk is None and not config.trunk_hidden
 
     def network(key: Array) -> QNetwork:
         trunk_key, head_key = jax.random.split(key)
@@ -151,7 +152,13 @@ def make_network(
             shared = eqx.nn.Identity()
         num_features = eqx.filter_eval_shape(shared, encoded).shape[-1]
         sizes = (num_features, *config.hidden, num_actions)
-        heads = make_heads(head_key, sizes, num_heads=config.num_heads, initial_spread=config.initial_spread)
+        heads = make_heads(
+            head_key,
+            sizes,
+            num_heads=config.num_heads,
+            initial_spread=config.initial_spread,
+            lookup=lookup,
+        )
         return QNetwork(encoding, shared, heads, scale)
 
     return network

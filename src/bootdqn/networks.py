@@ -51,28 +51,62 @@ class StackedLinear(eqx.Module):
         return self.weight[head] @ x + self.bias[head]
 
 
+class StackedTable(eqx.Module):
+    """`StackedLinear` of a one-hot input, given as its index: a lookup in place of a matrix product.
+
+    An index outside the table stands for an input of zeros: it reads zeros and changes no row.
+    """
+
+    weight: Array
+    """[in, K, out]: what one index reads is contiguous."""
+    bias: Array
+    """[K, out]"""
+
+    def __init__(
+        self, key: Array, num_heads: int, in_size: int, out_size: int, *, bias_bound: float | None = None
+    ):
+        """Start with the numbers of a `StackedLinear` made from the same arguments."""
+        linear = StackedLinear(key, num_heads, in_size, out_size, bias_bound=bias_bound)
+        self.weight = jnp.transpose(linear.weight, (2, 0, 1))
+        self.bias = linear.bias
+
+    def __call__(self, index: Array) -> Array:
+        """Outputs [K, out] of one index."""
+        return self.weight.at[index].get(mode="fill", fill_value=0) + self.bias
+
+    def one(self, head: Array, index: Array) -> Array:
+        """Output [out] of one head."""
+        return self.weight.at[index, head].get(mode="fill", fill_value=0) + self.bias[head]
+
+
 class QNetwork(eqx.Module):
     """K value functions: an encoding, a trunk that heads share, and the heads."""
 
     encoding: Encoding = eqx.field(static=True)
     trunk: Callable[[Array], Array]
     """Encoded observation -> features [F]: any Equinox module; the identity for separate networks."""
-    layers: tuple[StackedLinear, ...]
+    layers: tuple[StackedLinear | StackedTable, ...]
     trunk_gradient_scale: float = eqx.field(static=True)
 
     def __call__(self, obs: Array) -> Array:
         """Values of all actions under all heads [K, A] of one observation."""
-        x = scale_gradient(self.trunk(self.encoding(obs)), self.trunk_gradient_scale)
+        x = self._features(obs)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer(x))
         return self.layers[-1](x)
 
     def head(self, index: Array, obs: Array) -> Array:
         """Values of all actions [A] under one head, without computing the others."""
-        x = self.trunk(self.encoding(obs))
+        x = self._features(obs)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(index, x))
         return self.layers[-1].one(index, x)
+
+    def _features(self, obs: Array) -> Array:
+        """What the heads read: the trunk's features [F], or the observed index where they look it up."""
+        if isinstance(self.layers[0], StackedTable):
+            return obs
+        return scale_gradient(self.trunk(self.encoding(obs)), self.trunk_gradient_scale)
 
 
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
@@ -84,8 +118,8 @@ def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
 
 
 def make_heads(
-    key: Array, sizes: Sequence[int], *, num_heads: int, initial_spread: float
-) -> tuple[StackedLinear, ...]:
+    key: Array, sizes: Sequence[int], *, num_heads: int, initial_spread: float, lookup: bool
+) -> tuple[StackedLinear | StackedTable, ...]:
     """The layers of K heads.
 
     Args:
@@ -93,11 +127,14 @@ def make_heads(
         sizes: features, hidden..., actions.
         num_heads: K.
         initial_spread: bound of the initial output biases.
+        lookup: whether features are one-hot vectors, given as their index.
     """
-    *hidden, (last_key, features, num_actions) = _layers(key, sizes)
-    layers = [StackedLinear(k, num_heads, size, width) for k, size, width in hidden]
-    last = StackedLinear(last_key, num_heads, features, num_actions, bias_bound=initial_spread)
-    return (*layers, last)
+    layers = []
+    for number, (k, size, width) in enumerate(_layers(key, sizes), start=1):
+        make = StackedTable if lookup and number == 1 else StackedLinear
+        bias_bound = initial_spread if number == len(sizes) - 1 else None
+        layers.append(make(k, num_heads, size, width, bias_bound=bias_bound))
+    return tuple(layers)
 
 
 def _layers(key: Array, sizes: Sequence[int]) -> list[tuple[Array, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,12 @@ from scipy import stats
 
 OPTIMAL_EPISODES = 100
 """The paper calls a chain learned after this many episodes with the optimal return (section 5.1)."""
+
+_RATIOS = (10, 12, 14, 17, 20, 25, 30, 40, 50, 60, 70, 80, 90)
+BSUITE_LOGGED = np.unique([r * 10**e // 10 for e in range(5) for r in _RATIOS if r * 10**e % 10 == 0])
+"""Episodes after which bsuite writes down how a run stands, from 1."""
+BSUITE_EPISODES = 10_000
+"""Episodes of bsuite's runs on DeepSea."""
 
 
 def episodes_to_learn(optimal: ArrayLike, count: int = OPTIMAL_EPISODES) -> int | None:
@@ -70,3 +77,37 @@ def _fit_line(x: np.ndarray, times: ArrayLike) -> tuple[float, float, float, flo
     residual = np.sqrt(np.sum(np.square(y - intercept - slope * x)) / freedom)
     error = residual / np.sqrt(np.sum(np.square(x - x.mean())))
     return float(slope), float(stats.t.ppf(0.975, freedom) * error), float(intercept), float(residual)
+
+
+def deep_sea_threshold(*, stochastic: bool) -> float:
+    """Share of bad episodes below which bsuite calls DeepSea solved."""
+    return 0.8 if stochastic else 0.9
+
+
+def deep_sea_solved(bad: ArrayLike, *, stochastic: bool = False) -> tuple[bool, int]:
+    """Whether, and when, bsuite would call a run on DeepSea solved.
+
+    That is at the first episode that bsuite logs after which fewer than 90% of all episodes so far were bad; in
+    the stochastic version fewer than 80%, and not before the 100th.
+
+    Args:
+        bad: whether the agent left the way to the reward by choice in each of successive episodes [E].
+        stochastic: which version was played.
+
+    Returns:
+        Whether it is solved within bsuite's 10,000 episodes; at which episode, or else the last there was.
+    """
+    total = np.cumsum(np.asarray(bad, bool)[:BSUITE_EPISODES])
+    first = 100 if stochastic else 1
+    logged = BSUITE_LOGGED[(first <= BSUITE_LOGGED) & (len(total) >= BSUITE_LOGGED)]
+    solved = logged[total[logged - 1] / logged < deep_sea_threshold(stochastic=stochastic)]
+    return (True, int(solved[0])) if len(solved) else (False, len(total))
+
+
+def deep_sea_score(solutions: Mapping[int, tuple[bool, int]]) -> float:
+    """Score of DeepSea as bsuite has it: the fraction of sizes solved sooner than dithering would.
+
+    Args:
+        solutions: `deep_sea_solved` of one run for every size.
+    """
+    return float(np.mean([solved and episode < 2**size + 100 for size, (solved, episode) in solutions.items()]))

@@ -37,7 +37,7 @@ def _show() -> None:
                 values = ", ".join(get_args(kinds[field.name])) or kinds[field.name].__name__
                 table.add_row(field.name, str(field.default).lower(), values)
         console.print(table)
-        console.print(f"options follow the size: [cyan]{entry.example},scrambled,features=one_hot[/cyan]\n")
+        console.print(f"options follow the size: [cyan]{entry.example},{entry.example_options}[/cyan]\n")
     table = Table(title="agents", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")
     table.add_column("differs from boot in")

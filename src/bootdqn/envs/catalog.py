@@ -1,4 +1,4 @@
-"""Environments by name: `chain:50`, `chain:50,scrambled,features=one_hot`."""
+"""Environments by name: `chain:50`, `chain:50,scrambled,features=one_hot`, `deep_sea:20,stochastic`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from bootdqn.envs.chain import Chain
+from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.types import Env
 
@@ -20,12 +21,24 @@ class Entry:
     size_field: str
     """The field that the number behind the colon sets."""
     example: str
+    example_options: str
     summary: str
 
 
 ENVS: dict[str, Entry] = {
     "chain": Entry(
-        Chain, "length", "chain:50", "the N-chain: a small reward near the start, a large one at the end"
+        Chain,
+        "length",
+        "chain:50",
+        "scrambled,features=one_hot",
+        "the N-chain: a small reward near the start, a large one at the end",
+    ),
+    "deep_sea": Entry(
+        DeepSea,
+        "size",
+        "deep_sea:20",
+        "stochastic,mapping_seed=7",
+        "bsuite's DeepSea: an N x N grid whose reward only N right moves in a row reach",
     ),
 }
 

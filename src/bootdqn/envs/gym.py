@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bootdqn.envs.chain import Chain
+from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.types import Env
 
 
@@ -52,6 +53,12 @@ def make_chain(**options: Any) -> GymnasiumEnv:
     return GymnasiumEnv(Chain(**options))
 
 
+def make_deep_sea(**options: Any) -> GymnasiumEnv:
+    """`bootdqn/DeepSea-v0`; options are the fields of `DeepSea`."""
+    return GymnasiumEnv(DeepSea(**options))
+
+
 def register() -> None:
     """Make our environments known to `gymnasium.make`."""
     gymnasium.register("bootdqn/Chain-v0", entry_point="bootdqn.envs.gym:make_chain", kwargs={"length": 10})
+    gymnasium.register("bootdqn/DeepSea-v0", entry_point="bootdqn.envs.gym:make_deep_sea", kwargs={"size": 10})

@@ -9,10 +9,19 @@ from bootdqn.experiments import (
     chain_scrambled,
     chain_shallow,
     chain_tuning,
+    deep_sea,
 )
 from bootdqn.experiments.runner import Experiment
 
 EXPERIMENTS: dict[str, Experiment] = {
     package.EXPERIMENT.name: package.EXPERIMENT
-    for package in (chain_scaling, chain_scrambled, chain_heads, chain_shallow, chain_one_hot, chain_tuning)
+    for package in (
+        chain_scaling,
+        chain_scrambled,
+        chain_heads,
+        chain_shallow,
+        chain_one_hot,
+        chain_tuning,
+        deep_sea,
+    )
 }

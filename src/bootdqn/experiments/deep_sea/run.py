@@ -6,7 +6,7 @@ import numpy as np
 
 from bootdqn.experiments.learning import History, train_until
 from bootdqn.experiments.runner import Context, Row
-from bootdqn.stats import DEEP_SEA_THRESHOLD, deep_sea_solved
+from bootdqn.stats import deep_sea_solved, deep_sea_threshold
 from bootdqn.training import TrainConfig
 
 
@@ -15,23 +15,25 @@ def run(config: TrainConfig, context: Context) -> list[Row] | None:
 
     Columns:
         env, agent, seed: what was trained.
-        solved: whether bsuite calls it solved: less than 0.8 of the episodes so far bad, at one that it logs.
+        solved: whether bsuite calls it solved: few enough bad episodes so far, at one of those that it logs.
         episode: the first such, or the last there was.
         first_optimal_episode: the first training episode that was not bad.
         good_episodes: how many were not, up to `episode`.
     """
+    stochastic = config.env.endswith(",stochastic")
+    fatal = deep_sea_threshold(stochastic=stochastic) * config.episodes
 
     def is_decided(history: History) -> bool:
         bad = ~history.training
-        hopeless = np.count_nonzero(bad) >= DEEP_SEA_THRESHOLD * config.episodes  # even if no other were bad
-        return bool(hopeless) or deep_sea_solved(bad)[0]
+        hopeless = bool(np.count_nonzero(bad) >= fatal)  # even if no other were bad
+        return hopeless or deep_sea_solved(bad, stochastic=stochastic)[0]
 
     histories = train_until(config, context, is_decided)
     if histories is None:
         return None
     rows = []
     for seed, history in histories.items():
-        solved, episode = deep_sea_solved(~history.training)
+        solved, episode = deep_sea_solved(~history.training, stochastic=stochastic)
         episode = episode if solved else config.episodes
         good = np.flatnonzero(history.training[:episode])
         rows.append(

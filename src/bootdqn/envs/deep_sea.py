@@ -1,0 +1,105 @@
+"""DeepSea: a grid with one rewarding corner that only a whole episode of right moves reaches (bsuite)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from bootdqn.errors import require
+from bootdqn.types import Encoding, Step
+
+MOVE_COST = 0.01
+"""What a whole episode of right moves costs."""
+
+
+class DeepSeaState(NamedTuple):
+    """Where the agent is, and whether it has left the way to the reward."""
+
+    row: Array
+    column: Array
+    bad: Array
+    """Whether it went left on the diagonal: bsuite's "bad episode"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepSea:
+    """An N x N grid in which every action leads one row down, and one column left or right.
+
+    Same numbers as bsuite's `deep_sea` and `deep_sea_stochastic`. The agent starts in the top left corner; right
+    in the bottom right corner pays 1, and every move right costs 0.01 / N. Which action means right is drawn for
+    every cell. Observations are cells, row by row; after the last step comes N², which encodes to zeros.
+    """
+
+    size: int
+    """N."""
+    stochastic: bool = False
+    """Right moves fail with probability 1/N, and the rewards of the bottom corners are noisy."""
+    mapping_seed: int = 42
+    """Seed of the draw of which action means right."""
+
+    def __post_init__(self):
+        require(2 <= self.size <= 2**10, f"a deep sea needs 2 to 2**10 rows, got {self.size}; try deep_sea:10")
+        require(0 <= self.mapping_seed < 2**32, f"mapping_seed must be 0 to 2**32 - 1, got {self.mapping_seed}")
+
+    @property
+    def num_actions(self) -> int:
+        """Two."""
+        return 2
+
+    @property
+    def horizon(self) -> int:
+        """Actions an episode: one a row."""
+        return self.size
+
+    @property
+    def encoding(self) -> Encoding:
+        """From a cell to the network's input [N²]."""
+        return Encoding("one_hot", self.size**2)
+
+    @property
+    def solved_return(self) -> float:
+        """What always going right collects on average."""
+        arrives = (1 - 1 / self.size) ** (self.size - 1) if self.stochastic else 1.0
+        return arrives - MOVE_COST
+
+    @property
+    def right_actions(self) -> NDArray[np.int_]:
+        """Which action means right, for every cell [N, N]."""
+        # bsuite's draw: only the legacy generator repeats it.
+        return np.random.RandomState(self.mapping_seed).binomial(1, 0.5, [self.size, self.size])
+
+    def is_optimal(self, state: DeepSeaState, episode_return: Array) -> Array:
+        """Whether an episode that ended in `state` never left the way to the reward by choice."""
+        del episode_return
+        return ~state.bad
+
+    def reset(self, key: Array) -> tuple[DeepSeaState, Array]:
+        """Start an episode in the top left corner."""
+        del key
+        return DeepSeaState(jnp.int32(0), jnp.int32(0), jnp.bool_(False)), jnp.int32(0)
+
+    def step(self, key: Array, state: DeepSeaState, action: Array) -> tuple[DeepSeaState, Step]:
+        """Move one row down."""
+        last = self.size - 1
+        row, column, bad = state
+        goes_right = action == jnp.asarray(self.right_actions)[row, column]
+        cost = MOVE_COST / self.size
+        reward = jnp.where(goes_right, jnp.where(column == last, 1 - cost, -cost), 0.0)
+        moves_right = goes_right
+        if self.stochastic:
+            wind_key, noise_key = jax.random.split(key)
+            moves_right = goes_right & (jax.random.uniform(wind_key) > 1 / self.size)
+            noisy = (row == last) & ((column == 0) | (column == last))
+            reward = reward + jnp.where(noisy, jax.random.normal(noise_key), 0.0)
+        # A right move that fails stays in its column.
+        change = jnp.where(moves_right, 1, jnp.where(goes_right, 0, -1))
+        state = DeepSeaState(row + 1, jnp.clip(column + change, 0, last), bad | (~goes_right & (row == column)))
+        over = state.row == self.size
+        obs = jnp.where(over, self.size**2, state.row * self.size + state.column)
+        return state, Step(obs, reward.astype(jnp.float32), over, jnp.bool_(False))
