@@ -1,6 +1,7 @@
 """The compiled loop: what it stores, who acts, and that the same seed gives the same bits in any company."""
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -170,6 +171,26 @@ def test_stopping_early_leaves_a_prefix(monkeypatch):
             )
             done[seed] += 1
     assert all(3 <= count < 12 for count in done.values())
+
+
+def test_groups_end_one_by_one_when_decided(monkeypatch):
+    whole, _ = finish(training(episodes=12))
+    monkeypatch.setattr(compiled, "MAX_STEPS_PER_CHUNK", ENV.horizon)
+    ends = {0: 3, 1: 7, 2: 12}
+    chunks = list(training(episodes=12).chunks(is_decided=lambda c: c.first_episode + 1 >= ends[c.seeds[0]]))
+    assert [chunk.first_episode for chunk in chunks] == list(range(12))
+    for chunk in chunks:
+        assert chunk.seeds == tuple(seed for seed, end in ends.items() if chunk.first_episode < end)
+        for i, seed in enumerate(chunk.seeds):
+            assert chunk.metrics.episode_return[i, 0] == whole[seed].episode_return[chunk.first_episode]
+
+
+def test_trainings_can_share_threads():
+    alone, _ = finish(training())
+    with ThreadPoolExecutor(1) as pool:
+        chunks = list(training().chunks(pool=pool))
+        assert pool.submit(len, "open").result() == 4  # not ours to shut
+    np.testing.assert_array_equal(chunks[0].metrics.episode_return[2], alone[2].episode_return)
 
 
 def test_ring_is_never_larger_than_the_run():

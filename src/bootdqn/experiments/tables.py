@@ -11,7 +11,7 @@ from bootdqn.figures import AGENT_COLOURS, Series
 from bootdqn.stats import OPTIMAL_EPISODES, fit_exponential, fit_polynomial
 
 CsvRow = Mapping[str, str]
-Times = dict[float, list[float | None]]
+Times = Mapping[float, Sequence[float | None]]
 """By the value that is varied, the episodes that every seed took; None where it did not learn."""
 
 
@@ -36,7 +36,7 @@ DEFINITIONS: dict[str, Definition] = {
 
 def times_by(rows: Iterable[CsvRow], value: Callable[[CsvRow], float], when: Definition) -> Times:
     """Times to learn, grouped by a value that is varied, in ascending order."""
-    times: Times = {}
+    times: dict[float, list[float | None]] = {}
     for row in rows:
         times.setdefault(value(row), []).append(when(row))
     return dict(sorted(times.items()))
@@ -71,7 +71,7 @@ def largest_solved(series: Series) -> str:
     return text if unbroken and unbroken[-1] == solved[-1] else f"{text} without a gap, {solved[-1]:g} with"
 
 
-def describe_scaling(times: Mapping[float, Sequence[float | None]]) -> str:
+def describe_scaling(times: Times) -> str:
     """Both laws of growth, fitted to the episodes that learning cost beyond the 99 it takes at least."""
     floor = OPTIMAL_EPISODES - 1
     points = [(size, time - floor) for size, seeds in times.items() for time in seeds if time is not None]
