@@ -156,7 +156,7 @@ def test_committed_trials_are_those_of_the_sweep(name):
 
 
 def test_growth_is_fitted_beyond_the_least_there_can_be():
-    times = {n: [99 + 0.5 * n**2] for n in (10, 20, 40, 80)} | {160: [None]}
+    times = {n: [99 + 0.5 * n**2] for n in (10.0, 20.0, 40.0, 80.0)} | {160.0: [None]}
     text = describe_scaling(times)
     assert "b = 2.00 (95% interval 2.00 to 2.00)" in text
     assert "4 seeds that learned (1 did not)" in text
