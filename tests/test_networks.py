@@ -27,20 +27,10 @@ def test_each_head_alone_says_what_it_says_among_all(trunk_hidden):
 
 def test_values_by_hand():
     net = network(num_heads=2, hidden=(1,))
-    first = StackedLinear(jax.random.key(0), 2, 2, 1)
-    first = eqx.tree_at(
-        lambda layer: (layer.weight, layer.bias),
-        first,
-        (jnp.array([[[1.0, 2.0]], [[-1.0, 0.0]]]), jnp.array([[0.5], [0.0]])),
-    )
-    last = StackedLinear(jax.random.key(0), 2, 1, 3)
-    last = eqx.tree_at(
-        lambda layer: (layer.weight, layer.bias),
-        last,
-        (
-            jnp.array([[[1.0], [2.0], [-1.0]], [[1.0], [1.0], [1.0]]]),
-            jnp.array([[0.0, 0.0, 1.0], [0.0, 1.0, 2.0]]),
-        ),
+    first = StackedLinear(jnp.array([[[1.0, 2.0]], [[-1.0, 0.0]]]), jnp.array([[0.5], [0.0]]))
+    last = StackedLinear(
+        jnp.array([[[1.0], [2.0], [-1.0]], [[1.0], [1.0], [1.0]]]),
+        jnp.array([[0.0, 0.0, 1.0], [0.0, 1.0, 2.0]]),
     )
     net = eqx.tree_at(lambda n: n.layers, net, (first, last))
     # Head 0: relu(1 + 4 + .5) = 5.5; head 1: relu(-1) = 0.
@@ -59,6 +49,9 @@ def test_initial_spread_bounds_the_output_biases_only():
         assert np.abs(last.bias).max() == pytest.approx(spread, rel=0.02)
         assert all(np.abs(layer.bias).max() <= layer.weight.shape[-1] ** -0.5 for layer in hidden)
         assert np.abs(last.weight).max() == pytest.approx(6**-0.5, rel=0.02)
+        for layer in net.layers:  # no number serves twice
+            values = np.concatenate([np.ravel(x) for x in jax.tree.leaves(layer)])
+            assert spread == 0 or len(np.unique(values)) > 0.99 * len(values)
 
 
 def test_any_equinox_module_serves_as_trunk():
@@ -114,7 +107,7 @@ def test_a_lookup_says_and_learns_what_the_matrix_product_does(hidden):
 
 
 def test_outside_the_table_is_the_bias_alone():
-    table = StackedTable(jax.random.key(0), 2, 4, 3)
+    table = StackedTable(jnp.ones((4, 2, 3)), jnp.arange(6.0).reshape(2, 3))
     for index in (4, 5, 100):
         np.testing.assert_array_equal(table(jnp.int32(index)), table.bias)
         np.testing.assert_array_equal(table.one(jnp.int32(1), jnp.int32(index)), table.bias[1])

@@ -178,7 +178,7 @@ def make_optimizer(config: AgentConfig) -> optax.GradientTransformation:
 
 def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_actions: int) -> Agent:
     """The agent's pure functions, for networks made by `network` (key)."""
-    _, static = eqx.partition(network(jax.random.key(0)), eqx.is_inexact_array)
+    _, static = eqx.partition(eqx.filter_jit(network)(jax.random.key(0)), eqx.is_inexact_array)
     optimizer = make_optimizer(config)
 
     def values(params: Params, obs: Array) -> Array:
@@ -202,6 +202,8 @@ def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_ac
         else:
             head = actor.head if config.acting == "committed_head" else begin(head_key).head
             action = random_argmax(tie_key, eqx.combine(learner.params, static).head(head, obs))
+        if config.epsilon_start == config.epsilon_end == 0:
+            return action
         return epsilon_greedy(dither_key, action, epsilon, num_actions)
 
     def epsilon(step: Array) -> Array:

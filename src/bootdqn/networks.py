@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from bootdqn.types import Encoding
@@ -29,16 +31,6 @@ class StackedLinear(eqx.Module):
     """[K, out, in]"""
     bias: Array
     """[K, out]"""
-
-    def __init__(
-        self, key: Array, num_heads: int, in_size: int, out_size: int, *, bias_bound: float | None = None
-    ):
-        """Weights and biases start uniform within 1 / sqrt(in); biases within `bias_bound` if given."""
-        weight_key, bias_key = jax.random.split(key)
-        bound = 1.0 / math.sqrt(in_size)
-        bias_bound = bound if bias_bound is None else bias_bound
-        self.weight = bound * jax.random.uniform(weight_key, (num_heads, out_size, in_size), minval=-1, maxval=1)
-        self.bias = bias_bound * jax.random.uniform(bias_key, (num_heads, out_size), minval=-1, maxval=1)
 
     def __call__(self, x: Array) -> Array:
         """Outputs [K, out] of an input that heads share [in] or that each has its own of [K, in]."""
@@ -61,14 +53,6 @@ class StackedTable(eqx.Module):
     """[in, K, out]: what one index reads is contiguous."""
     bias: Array
     """[K, out]"""
-
-    def __init__(
-        self, key: Array, num_heads: int, in_size: int, out_size: int, *, bias_bound: float | None = None
-    ):
-        """Start with the numbers of a `StackedLinear` made from the same arguments."""
-        linear = StackedLinear(key, num_heads, in_size, out_size, bias_bound=bias_bound)
-        self.weight = jnp.transpose(linear.weight, (2, 0, 1))
-        self.bias = linear.bias
 
     def __call__(self, index: Array) -> Array:
         """Outputs [K, out] of one index."""
@@ -112,7 +96,7 @@ class QNetwork(eqx.Module):
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
     """A shared multilayer perceptron; `sizes` are the input's and then every layer's."""
     modules = []
-    for k, size, width in _layers(key, sizes):
+    for k, (size, width) in zip(jax.random.split(key, len(sizes) - 1), pairwise(sizes), strict=True):
         modules += [eqx.nn.Linear(size, width, key=k), eqx.nn.Lambda(jax.nn.relu)]
     return eqx.nn.Sequential(modules)
 
@@ -120,7 +104,7 @@ def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
 def make_heads(
     key: Array, sizes: Sequence[int], *, num_heads: int, initial_spread: float, lookup: bool
 ) -> tuple[StackedLinear | StackedTable, ...]:
-    """The layers of K heads.
+    """The layers of K heads; their numbers start uniform within 1 / sqrt(in), except for the output biases.
 
     Args:
         key: of the initial weights.
@@ -129,14 +113,18 @@ def make_heads(
         initial_spread: bound of the initial output biases.
         lookup: whether features are one-hot vectors, given as their index.
     """
+    shapes = list(pairwise(sizes))
+    counts = [num_heads * width * (size + 1) for size, width in shapes]
+    # One draw for all: every further random generator takes XLA a second to compile.
+    draws = jnp.split(jax.random.uniform(key, (sum(counts),), minval=-1, maxval=1), np.cumsum(counts)[:-1])
     layers = []
-    for number, (k, size, width) in enumerate(_layers(key, sizes), start=1):
-        make = StackedTable if lookup and number == 1 else StackedLinear
-        bias_bound = initial_spread if number == len(sizes) - 1 else None
-        layers.append(make(k, num_heads, size, width, bias_bound=bias_bound))
+    for (size, width), draw in zip(shapes, draws, strict=True):
+        bound = 1.0 / math.sqrt(size)
+        weight = bound * draw[num_heads * width :].reshape(num_heads, width, size)
+        is_last = len(layers) == len(shapes) - 1
+        bias = (initial_spread if is_last else bound) * draw[: num_heads * width].reshape(num_heads, width)
+        if lookup and not layers:
+            layers.append(StackedTable(jnp.transpose(weight, (2, 0, 1)), bias))
+        else:
+            layers.append(StackedLinear(weight, bias))
     return tuple(layers)
-
-
-def _layers(key: Array, sizes: Sequence[int]) -> list[tuple[Array, int, int]]:
-    """A key, an input size and an output size for every layer between `sizes`."""
-    return list(zip(jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True))
