@@ -1,5 +1,6 @@
 import json
 import math
+import sys
 from dataclasses import replace
 
 import pytest
@@ -42,3 +43,29 @@ def test_bench_shows_and_writes_the_same_figures(tmp_path, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert f"{reference['ms_per_step_and_seed']:.3f}" in text
     assert results["setting"] in text.replace("\n", " ")
+
+
+def test_peers_are_shown_with_their_ratio(tmp_path, monkeypatch, capsys):
+    """Without the other packages: something else plays bsuite's part."""
+    played = []
+    monkeypatch.setattr(bench, "PEERS_CONFIG", replace(bench.PEERS_CONFIG, num_heads=2, hidden=(4,), batch_size=4))
+    monkeypatch.setattr(bench, "_bsuite_player", lambda env, config: played.append)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
+    assert main(["bench", "peers", "--json", str(tmp_path / "bench.json")]) == 0
+    assert played[0] * 20 > bench.PEERS_CONFIG.learning_start_steps  # both learn before they are timed
+    assert len(played) == 6
+    results = json.loads((tmp_path / "bench.json").read_text())
+    rates = results["steps_per_second"]
+    assert results["ratio"] == pytest.approx(rates["bootdqn"] / rates["bsuite"])
+    text = capsys.readouterr().out
+    assert f"{rates['bootdqn']:.1f}" in text
+    assert f"{results['ratio']:.1f} times as fast as bsuite 0.0" in text.replace("\n", " ")
+
+
+def test_peers_that_are_not_installed(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "haiku", None)
+    assert main(["bench", "peers"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("bootdqn: error: ")
+    assert "pip install 'bootdqn[peers]'" in error
+    assert error.count("\n") == 1

@@ -56,7 +56,10 @@ def test_commands_run(command, tmp_path, monkeypatch):
 def test_make_targets_exist_and_demo_is_the_verb():
     shown = commands("make")
     assert shown == ["make demo", "make test"]
-    for command in [*shown, *(f"make {t}" for t in ["setup", "test-all", "lint", "types", "bench", "clean"])]:
+    for command in [
+        *shown,
+        *(f"make {t}" for t in ["setup", "test-all", "test-peers", "lint", "types", "bench", "clean"]),
+    ]:
         # A dry run: this test runs under one of these targets.
         subprocess.run([*command.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
     recipe = subprocess.run(["make", "--dry-run", "demo"], cwd=ROOT, check=True, capture_output=True, text=True)

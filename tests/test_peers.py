@@ -4,12 +4,16 @@
 """
 
 import json
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
+from bootdqn import bench
+from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.stats import BSUITE_EPISODES, BSUITE_LOGGED, deep_sea_score, deep_sea_solved
 from helpers import assert_deep_sea_repeats
 
@@ -37,9 +41,9 @@ class Draws:
 
 def record_deep_sea(size, *, stochastic, episodes, mapping_seed=42, seed=0):
     """What bsuite's DeepSea does under random actions and, every other episode, under mostly right ones."""
-    from bsuite.environments.deep_sea import DeepSea  # pyright: ignore[reportMissingImports]
+    from bsuite.environments import deep_sea  # pyright: ignore[reportMissingImports]
 
-    env = DeepSea(size, deterministic=not stochastic, mapping_seed=mapping_seed)
+    env = deep_sea.DeepSea(size, deterministic=not stochastic, mapping_seed=mapping_seed)
     env._rng = draws = Draws(seed)
     rng = np.random.default_rng(seed)
     recorded = []
@@ -82,13 +86,11 @@ def test_deep_sea_side_by_side(size, stochastic, mapping_seed):
 
 @pytest.mark.parametrize("stochastic", [False, True])
 def test_solved_return_is_bsuites(stochastic):
-    from bsuite.environments.deep_sea import DeepSea  # pyright: ignore[reportMissingImports]
-
-    from bootdqn.envs import deep_sea
+    from bsuite.environments import deep_sea  # pyright: ignore[reportMissingImports]
 
     for size in (2, 10, 50):
-        theirs = DeepSea(size, deterministic=not stochastic, mapping_seed=42)._optimal_return
-        assert deep_sea.DeepSea(size=size, stochastic=stochastic).solved_return == pytest.approx(theirs)
+        theirs = deep_sea.DeepSea(size, deterministic=not stochastic)._optimal_return
+        assert DeepSea(size=size, stochastic=stochastic).solved_return == pytest.approx(theirs)
 
 
 def test_same_episodes_are_logged():
@@ -132,6 +134,28 @@ def test_scores_are_bsuites(stochastic, monkeypatch):
         assert deep_sea_score(solutions) == pytest.approx(analysis.score(frame))
         outcomes.add(deep_sea_score(solutions))
     assert len(outcomes) > 2
+
+
+@pytest.mark.filterwarnings("ignore:jax.core:DeprecationWarning")  # haiku's imports
+def test_bench_trains_bsuites_agent(monkeypatch):
+    from bsuite.baselines.jax.boot_dqn import BootstrappedDqn  # pyright: ignore[reportMissingImports]
+
+    made = []
+    initialise = BootstrappedDqn.__init__
+
+    def remember(self, **options):
+        initialise(self, **options)
+        made.append(self)
+
+    monkeypatch.setattr(BootstrappedDqn, "__init__", remember)
+    config = replace(bench.PEERS_CONFIG, num_heads=3, hidden=(6,), batch_size=4, learning_start_steps=8)
+    play = bench._bsuite_player(DeepSea(size=5), config)
+    play(4)
+    (agent,) = made
+    # 20 steps, and an update at each from the eighth on; every head its own network of 25 inputs and 2 outputs.
+    assert [member.step for member in agent._ensemble] == [13] * 3
+    shapes = sorted(leaf.shape for leaf in jax.tree.leaves(agent._ensemble[0].params))
+    assert shapes == [(2,), (6,), (6, 2), (25, 6)]
 
 
 if __name__ == "__main__":

@@ -5,16 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
-from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.envs.chain import Chain
-from bootdqn.loops.compiled import CompiledTraining, available_cores
+from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.errors import UserError
+from bootdqn.loops.compiled import CompiledTraining, available_cores, make_program
 from bootdqn.runs.directory import provenance
+from bootdqn.types import Env
 
 CHAIN_CONFIG = replace(
     AGENTS["boot"], num_heads=10, hidden=(50, 50), trunk_hidden=(), batch_size=32, learning_period_steps=1
@@ -22,6 +27,25 @@ CHAIN_CONFIG = replace(
 """The setting of the benchmark, whatever the agents' defaults become."""
 _STEPS = 2000
 """Environment steps of a seed that are timed together."""
+PEERS_CONFIG = AgentConfig(
+    num_heads=20,
+    hidden=(50, 50),
+    mask_probability=0.5,
+    mask_per="step",
+    discount=0.99,
+    double_q=False,
+    learning_rate=1e-3,
+    batch_size=128,
+    replay_capacity=10_000,
+    learning_start_steps=128,
+    learning_period_steps=1,
+    target_period_updates=4,
+)
+"""What bsuite's `boot_dqn` does by default, but with masks, and without its prior networks."""
+_WARM_UP_EPISODES = 10
+"""Episodes of DeepSea-20 after which both learn, and have compiled."""
+_ROUNDS = 5
+"""How often the peers take turns."""
 
 
 def gemm_gflops(size: int = 1024, repeats: int = 10) -> float:
@@ -113,6 +137,83 @@ def bench_chain(report: Callable[[str], None]) -> dict[str, Any]:
         "seeds_vmapped_in_one_program": vmapped,
         "growth": growth,
     }
+
+
+def bench_peers(report: Callable[[str], None]) -> dict[str, Any]:
+    """The same agent on the same DeepSea by bsuite's own JAX implementation and by ours, taking turns.
+
+    Ours also plays its evaluation episodes.
+
+    Args:
+        report: is told every figure as soon as it is there.
+    """
+    env = DeepSea(size=20)
+    # A player and how many episodes it plays in a turn: a second or two.
+    players = {
+        "bsuite": (_bsuite_player(env, PEERS_CONFIG), 5),
+        "bootdqn": (_compiled_player(env, PEERS_CONFIG, max_episodes=50), 50),
+    }
+    for play, _ in players.values():
+        play(_WARM_UP_EPISODES)
+    best = dict.fromkeys(players, 0.0)
+    for _ in range(_ROUNDS):
+        for name, (play, episodes) in players.items():
+            start = time.perf_counter()
+            play(episodes)
+            rate = episodes * env.horizon / (time.perf_counter() - start)
+            best[name] = max(best[name], rate)
+            report(f"{name}: {rate:.1f} steps/s")
+    return {
+        "benchmark": "peers",
+        "setting": "DeepSea-20, K=20 separate 2x50 networks, batch 128, one update a step, one seed",
+        "cores": available_cores(),
+        "backend": jax.default_backend(),
+        **provenance(),
+        "bsuite": metadata.version("bsuite"),
+        "steps_per_second": best,
+        "ratio": best["bootdqn"] / best["bsuite"],
+    }
+
+
+def _compiled_player(env: Env, config: AgentConfig, *, max_episodes: int) -> Callable[[int], None]:
+    """(number of episodes) -> trains our agent so long, going on from where it was."""
+    agent = make_agent(config, make_network(config, env.encoding, env.num_actions), env.num_actions)
+    init, run = make_program(env, agent, config, capacity=config.replay_capacity, chunk_episodes=max_episodes)
+    state = init(jax.random.key(0)[None])
+
+    def play(episodes: int) -> None:
+        nonlocal state
+        state, _ = jax.block_until_ready(run(state, episodes))
+
+    return play
+
+
+def _bsuite_player(env: DeepSea, config: AgentConfig) -> Callable[[int], None]:
+    """(number of episodes) -> trains bsuite's agent so long, on its environment and by its loop."""
+    try:
+        import haiku as hk  # pyright: ignore[reportMissingImports]
+        from bsuite.baselines import experiment  # pyright: ignore[reportMissingImports]
+        from bsuite.baselines.jax.boot_dqn import BootstrappedDqn  # pyright: ignore[reportMissingImports]
+        from bsuite.environments import deep_sea  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError(f"this benchmark needs other packages ({error}): pip install 'bootdqn[peers]'") from None
+    peer = deep_sea.DeepSea(env.size, mapping_seed=env.mapping_seed)
+    agent = BootstrappedDqn(
+        obs_spec=peer.observation_spec(),
+        action_spec=peer.action_spec(),
+        network=lambda x: hk.nets.MLP([*config.hidden, env.num_actions])(hk.Flatten()(x)),
+        num_ensemble=config.num_heads,
+        batch_size=config.batch_size,
+        discount=config.discount,
+        replay_capacity=config.replay_capacity,
+        min_replay_size=config.learning_start_steps,
+        sgd_period=config.learning_period_steps,
+        target_update_period=config.target_period_updates,
+        optimizer=optax.adam(config.learning_rate),
+        mask_prob=config.mask_probability,
+        noise_scale=0.0,
+    )
+    return lambda episodes: experiment.run(agent, peer, episodes)
 
 
 def _best_seconds(function: Callable[[], Any], repeats: int) -> float:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.bench import bench_chain
+from bootdqn.bench import bench_chain, bench_peers
 from bootdqn.errors import require_known
 from bootdqn.runs.directory import write_json
 
@@ -19,8 +19,8 @@ _DESCRIPTION = """Measure speed on this machine; everything in one run, so that 
 
 examples:
   bootdqn bench chain
-  bootdqn bench chain --json bench.json"""
-_BENCHMARKS = {"chain": bench_chain}
+  bootdqn bench chain --json bench.json
+  bootdqn bench peers"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Options:
     """The command line of `bootdqn bench`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
-    """Benchmark: chain."""
+    """Benchmark: chain; peers (bsuite's own agent beside ours)."""
     json: Path | None = None
     """Also write the figures to this file."""
 
@@ -39,16 +39,18 @@ def main(arguments: list[str]) -> int:
     require_known("benchmark", options.name, _BENCHMARKS)
     if options.json is not None:
         write_json(options.json, {})  # a path that cannot be written shows now, not after minutes
-    results = _BENCHMARKS[options.name](lambda line: print(line, file=sys.stderr, flush=True))
-    _show(Console(), results)
+    run, show = _BENCHMARKS[options.name]
+    results = run(lambda line: print(line, file=sys.stderr, flush=True))
+    console = Console()
+    console.print(f"{results['setting']}; {results['cores']} cores, {results['backend']}")
+    show(console, results)
     if options.json is not None:
         write_json(options.json, results)
         print(f"figures: {options.json}")
     return 0
 
 
-def _show(console: Console, results: dict[str, Any]) -> None:
-    console.print(f"{results['setting']}; {results['cores']} cores, {results['backend']}")
+def _show_chain(console: Console, results: dict[str, Any]) -> None:
     console.print(
         f"float32 GEMM peak of this machine {results['gemm_gflops']:.0f} GFLOP/s; "
         f"training reaches {results['share_of_gemm_peak']:.0%} of it"
@@ -67,3 +69,16 @@ def _show(console: Console, results: dict[str, Any]) -> None:
             f"{row['compile_seconds']:.1f}",
         )
     console.print(table)
+
+
+def _show_peers(console: Console, results: dict[str, Any]) -> None:
+    table = Table()
+    for heading in ("", "steps/s", "ms per step"):
+        table.add_column(heading, justify="right")
+    for name, rate in results["steps_per_second"].items():
+        table.add_row(name, f"{rate:.1f}", f"{1e3 / rate:.2f}")
+    console.print(table)
+    console.print(f"bootdqn is {results['ratio']:.1f} times as fast as bsuite {results['bsuite']}")
+
+
+_BENCHMARKS = {"chain": (bench_chain, _show_chain), "peers": (bench_peers, _show_peers)}
