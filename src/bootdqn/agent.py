@@ -36,7 +36,7 @@ class AgentConfig:
     """Width of every hidden layer of a head."""
     trunk_hidden: tuple[int, ...] = ()
     """Width of every layer that heads share; none means K separate networks."""
-    initial_spread: float = 0.3
+    initial_spread: float = 10.0
     """Output biases start uniform within this: how far heads differ about values they have no data on."""
     scale_trunk_gradient: bool = True
     """Divide the gradient that enters the shared trunk by K."""
@@ -119,11 +119,19 @@ _BOOT = AgentConfig()
 AGENTS: dict[str, AgentConfig] = {
     "boot": _BOOT,
     "boot+": replace(_BOOT, scale_trunk_gradient=False),
-    "thompson": replace(_BOOT, acting="head_per_step"),
-    "ensemble": replace(_BOOT, acting="vote"),
-    "dqn": replace(_BOOT, num_heads=1, epsilon_start=1.0, epsilon_end=0.1, epsilon_anneal_steps=10_000),
+    "thompson": replace(_BOOT, acting="head_per_step", initial_spread=3.0),
+    "ensemble": replace(_BOOT, acting="vote", learning_rate=3e-3),
+    "dqn": replace(
+        _BOOT,
+        num_heads=1,
+        initial_spread=3.0,
+        learning_rate=3e-3,
+        epsilon_start=1.0,
+        epsilon_end=0.1,
+        epsilon_anneal_steps=10_000,
+    ),
 }
-"""Named configurations of the one agent."""
+"""Named configurations of the one agent; each has its own best of the grid that `chain-tuning` tries for all."""
 
 
 def make_network(

@@ -1,4 +1,4 @@
-"""How often each way to explore ever reached the far end, and when it had learned."""
+"""When each way to explore had learned, and whether it ever reached the far end."""
 
 from __future__ import annotations
 
@@ -15,23 +15,16 @@ def _first_optimal_episode(row: CsvRow) -> float | None:
 
 
 def plot(rows: list[dict[str, str]], stem: Path) -> str:
-    """First optimal episode beside time to learn."""
-    first = agent_series(rows, chain_length, _first_optimal_episode)
-    learned = agent_series(rows, chain_length, learned_at)
-    panels = [
-        Panel("first optimal training episode", "chain length N", first),
-        Panel("100th optimal episode", "chain length N", learned),
-    ]
+    """A panel and two tables for plain chains, and the same for scrambled ones."""
+    panels, parts = [], []
+    for kind, scrambled in {"chain": False, "scrambled chain": True}.items():
+        group = [row for row in rows if ("scrambled" in row["env"]) == scrambled]
+        learned = agent_series(group, chain_length, learned_at)
+        first = agent_series(group, chain_length, _first_optimal_episode)
+        panels.append(Panel(kind, "chain length N", learned))
+        parts += [f"{kind.capitalize()}: 100th optimal episode (dqn: evaluation without dithering).", ""]
+        parts += [times_table("N", learned), ""]
+        parts += [f"{kind.capitalize()}: first optimal training episode.", "", times_table("N", first), ""]
     cap = max(int(row["episodes"]) for row in rows)
     save_times_to_learn(stem, "The same networks, explored in four ways", panels, cap=cap)
-    return "\n".join(
-        [
-            "First optimal training episode. Median of seeds (seeds that had one, where not all did).",
-            "",
-            times_table("N", first),
-            "",
-            "Learned: 100th optimal episode (dqn: evaluation without dithering).",
-            "",
-            times_table("N", learned),
-        ]
-    )
+    return "\n".join(["Medians of seeds (seeds that got there, where not all did).", "", *parts]).strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bootdqn.agent import AGENTS, AgentConfig
-from bootdqn.experiments.chain_scaling.sweep import EPISODES
+from bootdqn.experiments.chain_scaling.sweep import EPISODES, NUM_SEEDS
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
@@ -22,23 +22,23 @@ _EXPLORATION: dict[str, AgentConfig] = {
         epsilon_anneal_steps=_DQN.epsilon_anneal_steps,
     ),
 }
-_LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20, 30), "paper": (20, 30, 40, 50)}
-_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 3, "paper": 10}
+_LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20, 30), "paper": (20, 40, 60)}
 
 
 def sweep(preset: Preset) -> list[Trial]:
-    """All ways to explore on scrambled chains, where luck does not generalise."""
+    """All ways to explore, on plain and on scrambled chains."""
     return [
         Trial(
-            f"chain{length}-{name}",
+            f"chain{length}-{kind}-{name}",
             TrainConfig(
-                env=f"chain:{length},scrambled",
+                env=f"chain:{length}{options}",
                 agent_name=name,
                 agent=agent,
                 episodes=EPISODES[preset],
-                num_seeds=_SEEDS[preset],
+                num_seeds=NUM_SEEDS[preset],
             ),
         )
+        for kind, options in {"plain": "", "scrambled": ",scrambled"}.items()
         for length in _LENGTHS[preset]
         for name, agent in _EXPLORATION.items()
     ]
