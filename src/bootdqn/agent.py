@@ -121,15 +121,7 @@ AGENTS: dict[str, AgentConfig] = {
     "boot+": replace(_BOOT, scale_trunk_gradient=False),
     "thompson": replace(_BOOT, acting="head_per_step", initial_spread=3.0),
     "ensemble": replace(_BOOT, acting="vote", learning_rate=3e-3),
-    "dqn": replace(
-        _BOOT,
-        num_heads=1,
-        initial_spread=3.0,
-        learning_rate=3e-3,
-        epsilon_start=1.0,
-        epsilon_end=0.1,
-        epsilon_anneal_steps=10_000,
-    ),
+    "dqn": replace(_BOOT, num_heads=1, epsilon_start=1.0, epsilon_end=0.1, epsilon_anneal_steps=10_000),
 }
 """Named configurations of the one agent; each has its own best of the grid that `chain-tuning` tries for all."""
 
