@@ -56,11 +56,14 @@ class StackedTable(eqx.Module):
 
     def __call__(self, index: Array) -> Array:
         """Outputs [K, out] of one index."""
-        return self.weight.at[index].get(mode="fill", fill_value=0) + self.bias
+        return self._row(index) + self.bias
 
     def one(self, head: Array, index: Array) -> Array:
         """Output [out] of one head."""
-        return self.weight.at[index, head].get(mode="fill", fill_value=0) + self.bias[head]
+        return self._row(index)[head] + self.bias[head]
+
+    def _row(self, index: Array) -> Array:
+        return jnp.take(self.weight, index, axis=0, mode="fill", fill_value=0)
 
 
 class QNetwork(eqx.Module):
