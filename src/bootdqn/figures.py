@@ -43,7 +43,7 @@ Curves = Sequence[ArrayLike]
 
 
 def save_learning_curve(
-    stem: Path, title: str, *, returns: Curves, greedy: Curves, spread: Curves, best: float, colour: str
+    stem: Path, title: str, *, returns: Curves, greedy: Curves, spread: Curves | None, best: float, colour: str
 ) -> None:
     """Return and head disagreement over the episodes of a run.
 
@@ -52,13 +52,14 @@ def save_learning_curve(
         title: of the figure.
         returns: of the training episodes.
         greedy: of the evaluations by vote.
-        spread: standard deviation of the values over heads.
+        spread: standard deviation of the values over heads; None where there is one head.
         best: the optimal return.
         colour: of the agent.
     """
     with rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 5.2), layout="constrained")
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+        panels = figure.subplots(1 if spread is None else 2, 1, sharex=True, squeeze=False)[:, 0]
+        top = panels[0]
         _draw_seeds(top, greedy, "#999999", "by vote")
         _draw_seeds(top, returns, colour, "training episodes")
         top.axhline(best, color="black", linewidth=0.8, linestyle=":", label=f"optimum {best:g}")
@@ -66,10 +67,11 @@ def save_learning_curve(
         top.legend(loc="center right")
         num_seeds = len(returns)
         top.set_title(f"{title}, {num_seeds} seed{'s' if num_seeds > 1 else ''}", loc="left")
-        _draw_seeds(bottom, spread, colour, None)
-        bottom.set_ylabel("std of Q over heads")
-        bottom.set_xlabel("episode")
-        bottom.set_ylim(bottom=0)
+        if spread is not None:
+            _draw_seeds(panels[1], spread, colour, None)
+            panels[1].set_ylabel("std of Q over heads")
+            panels[1].set_ylim(bottom=0)
+        panels[-1].set_xlabel("episode")
         _save(figure, stem)
 
 

@@ -283,7 +283,9 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
             f"{result.config.agent_name} on {result.config.env}",
             returns=[m.episode_return for m in by_seed],
             greedy=[m.greedy_return for m in by_seed],
-            spread=[np.where(m.num_updates > 0, m.updates.q_spread, np.nan) for m in by_seed],
+            spread=None
+            if result.config.agent.num_heads == 1
+            else [np.where(m.num_updates > 0, m.updates.q_spread, np.nan) for m in by_seed],
             best=result.env.solved_return,
             colour=AGENT_COLOURS[result.config.agent_name],
         )
