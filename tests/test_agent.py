@@ -235,6 +235,24 @@ def test_a_trunk_of_ones_own():
     assert not trees_equal(before.params.trunk, learner.params.trunk)
 
 
+def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
+    class Permuted(eqx.Module):
+        order: jax.Array
+
+        def __call__(self, x):
+            return x[self.order]
+
+    config = AgentConfig(num_heads=2, hidden=())
+    make = make_network(config, VECTOR, 2, trunk=lambda key: Permuted(jnp.array([1, 0])))
+    plain = make_network(config, VECTOR, 2)
+    obs = jnp.array([0.25, -2.0])
+    agents = [make_agent(config, network, 2) for network in (make, plain)]
+    permuted, straight = (
+        agent.belief(agent.init(jax.random.key(0)), o).q for agent, o in zip(agents, (obs, obs[::-1]), strict=True)
+    )
+    np.testing.assert_array_equal(permuted, straight)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -176,9 +176,22 @@ def make_optimizer(config: AgentConfig) -> optax.GradientTransformation:
     return optax.rmsprop(config.learning_rate, decay=0.95, eps=epsilon, centered=True, eps_in_sqrt=True)
 
 
+def _static_part(network: Callable[[Array], QNetwork]) -> QNetwork:
+    """What of a network is not trained; computed from shapes alone unless a user's trunk holds other arrays."""
+    shapes = eqx.filter_eval_shape(network, jax.random.key(0))
+    _, static = eqx.partition(shapes, _is_trained)
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(static)):
+        _, static = eqx.partition(network(jax.random.key(0)), eqx.is_inexact_array)
+    return static
+
+
+def _is_trained(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
 def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_actions: int) -> Agent:
     """The agent's pure functions, for networks made by `network` (key)."""
-    _, static = eqx.partition(eqx.filter_jit(network)(jax.random.key(0)), eqx.is_inexact_array)
+    static = _static_part(network)
     optimizer = make_optimizer(config)
 
     def values(params: Params, obs: Array) -> Array:

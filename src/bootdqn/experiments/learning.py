@@ -20,7 +20,9 @@ _SHARE_OF_PEAK = 0.3
 """Of the rate of a large matrix product, what training reaches at least (`bootdqn bench chain`)."""
 _SECONDS_PER_STEP = 5e-5
 """What a step costs however small the networks."""
-_COMPILE_SECONDS = 4.0
+_FLOPS_PER_TABLE_WEIGHT = 30
+"""What the optimizer's pass over a table costs, memory-bound as it is, in the arithmetic of the rest."""
+_COMPILE_SECONDS = 5.0
 
 
 class History(NamedTuple):
@@ -118,7 +120,13 @@ def training_cost(config: TrainConfig) -> Cost:
     """What a training takes if it goes on to its last episode."""
     env = make_env(config.env)
     training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes)
-    flops = update_flops(config.agent, env.encoding.size, env.num_actions) / config.agent.learning_period_steps
+    size = env.encoding.size
+    if env.encoding.kind == "one_hot":  # looked up, not multiplied; but the optimizer goes through the whole table
+        flops = update_flops(config.agent, 0, env.num_actions)
+        flops += _FLOPS_PER_TABLE_WEIGHT * config.agent.num_heads * size * config.agent.hidden[0]
+    else:
+        flops = update_flops(config.agent, size, env.num_actions)
+    flops /= config.agent.learning_period_steps
     rate = _SHARE_OF_PEAK * _peak_gflops() * 1e9 / available_cores()
     steps = config.num_seeds * config.episodes * env.horizon
     return Cost(_COMPILE_SECONDS + steps * (_SECONDS_PER_STEP + flops / rate), training.memory_bytes())
