@@ -46,11 +46,12 @@ def test_commands_run(command, tmp_path, monkeypatch):
             main(arguments)
         assert stop.value.code == 0
         return
-    if arguments[0] == "train":
-        arguments += ["--episodes", "2"]  # as shown, but short: the last flag counts
+    # As shown, but short: the last flag counts.
+    arguments += {"train": ["--episodes", "2"], "reproduce": ["--preset", "smoke"]}.get(arguments[0], [])
     assert main(arguments) == 0
     if "--out" in arguments:
-        assert (tmp_path / arguments[arguments.index("--out") + 1] / "metrics.csv").exists()
+        name = {"train": "metrics.csv", "reproduce": "results.csv"}[arguments[0]]
+        assert (tmp_path / arguments[arguments.index("--out") + 1] / name).exists()
 
 
 def test_make_targets_exist_and_demo_is_the_verb():

@@ -136,6 +136,7 @@ def test_figures_and_tables_come_from_the_committed_csv_alone(name, tmp_path, mo
     assert summary == (results / "summary.md").read_text().strip()
     # The page of the experiment shows these tables, and the figure.
     page = (ROOT / "docs" / f"{name}.md").read_text()
+    assert json.loads((results / "sweep.json").read_text())["command"] in page
     assert f"results/{name}/{name}.png" in page
     tables = [part for part in summary.split("\n\n") if part.startswith("|")]
     assert tables

@@ -8,11 +8,11 @@ from bootdqn.training import TrainConfig
 
 AGENT_NAMES = ("boot", "thompson", "ensemble", "dqn")
 LENGTHS: dict[Preset, tuple[int, ...]] = {
-    "smoke": (4, 6),
+    "smoke": (4,),
     "quick": (10, 20, 30),
     "paper": (10, 20, 30, 40, 50, 60, 70, 80, 90, 100),
 }
-_LONGER: dict[Preset, tuple[int, ...]] = {"smoke": (8,), "quick": (50,), "paper": (120, 140, 160, 180, 200)}
+_LONGER: dict[Preset, tuple[int, ...]] = {"smoke": (6, 8), "quick": (50,), "paper": (120, 140, 160, 180, 200)}
 """For bootstrapped DQN alone."""
 EPISODES: dict[Preset, int] = {"smoke": 130, "quick": 500, "paper": 2000}
 NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 3, "paper": 3}
