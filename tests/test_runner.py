@@ -118,6 +118,15 @@ def test_the_estimate_counts_what_is_missing(tmp_path, monkeypatch):
     assert said[-1] == "3 trials, 3 have their result"
 
 
+def test_a_sweep_that_cannot_fit_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("bootdqn.experiments.runner.available_cores", lambda: 2)
+    monkeypatch.setattr("bootdqn.experiments.runner.available_memory", lambda: 2 * 10**6)
+    calls = []
+    with pytest.raises(UserError, match=r"needs 0.0 GB and 0.0 GB of memory is free"):
+        sweep(tmp_path / "out", experiment(before=calls.append))
+    assert not calls
+
+
 def damage(out: Path) -> None:
     (out / "trials" / "n1.json").write_text('{"config": ')
 

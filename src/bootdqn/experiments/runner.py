@@ -22,6 +22,7 @@ from bootdqn.errors import UserError, require
 from bootdqn.loops.compiled import available_cores
 from bootdqn.progress import SweepProgress, stop_on_interrupt
 from bootdqn.runs.directory import provenance, write_atomically, write_json
+from bootdqn.training import available_memory
 
 Preset = Literal["smoke", "quick", "paper"]
 """Seconds, to see that it runs; minutes, to see what comes out; or the paper's settings."""
@@ -156,7 +157,13 @@ def run_sweep(
     missing = [trial for trial in trials if trial.name not in finished]
     costs = {trial.name: experiment.cost(trial.config) for trial in missing}
     _write_results(out, trials, finished)
-    show(_announce(trials, missing, costs))
+    largest = sorted((cost.bytes for cost in costs.values()), reverse=True)[: available_cores()]
+    needed, available = sum(largest), available_memory()
+    require(
+        available is None or needed < available,
+        f"the sweep needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free",
+    )
+    show(_announce(trials, costs, needed))
     weights = {name: cost.core_seconds for name, cost in costs.items()}
     with stop_on_interrupt() as should_stop, SweepProgress(experiment.name, weights) as bar:
         for trial, rows, seconds in executor(experiment.run, missing, should_stop, bar.update):
@@ -176,14 +183,13 @@ def read_results(out: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def _announce(trials: Sequence[Trial], missing: Sequence[Trial], costs: dict[str, Cost]) -> str:
-    """How much there is to do."""
-    text = f"{len(trials)} trials, {len(trials) - len(missing)} have their result"
-    if not missing:
+def _announce(trials: Sequence[Trial], costs: dict[str, Cost], needed: int) -> str:
+    """How much there is to do for the trials that have `costs`, in `needed` bytes."""
+    text = f"{len(trials)} trials, {len(trials) - len(costs)} have their result"
+    if not costs:
         return text
     minutes = sum(cost.core_seconds for cost in costs.values()) / available_cores() / 60
-    largest = sorted((cost.bytes for cost in costs.values()), reverse=True)[: available_cores()]
-    return f"{text}; the rest takes at most about {minutes:.1f} min and {sum(largest) / 1e6:.0f} MB"
+    return f"{text}; the rest takes at most about {minutes:.1f} min and {needed / 1e6:.0f} MB"
 
 
 def _claim(out: Path, experiment: Experiment, preset: Preset, command: str) -> None:
