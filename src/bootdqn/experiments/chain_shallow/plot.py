@@ -15,16 +15,20 @@ def _first_optimal_episode(row: CsvRow) -> float | None:
 
 
 def plot(rows: list[dict[str, str]], stem: Path) -> str:
-    """A panel and two tables for plain chains, and the same for scrambled ones."""
+    """A panel and two tables for every initial spread."""
     panels, parts = [], []
-    for kind, scrambled in {"chain": False, "scrambled chain": True}.items():
-        group = [row for row in rows if ("scrambled" in row["env"]) == scrambled]
+    for spread in dict.fromkeys(row["initial_spread"] for row in rows):
+        group = [row for row in rows if row["initial_spread"] == spread]
         learned = agent_series(group, chain_length, learned_at)
         first = agent_series(group, chain_length, _first_optimal_episode)
-        panels.append(Panel(kind, "chain length N", learned))
-        parts += [f"{kind.capitalize()}: 100th optimal episode (dqn: evaluation without dithering).", ""]
+        panels.append(Panel(f"initial spread {float(spread):g}", "scrambled chain length N", learned))
+        parts += [
+            f"Initial spread {float(spread):g}, 100th optimal episode (dqn: evaluation without dithering).",
+            "",
+        ]
         parts += [times_table("N", learned), ""]
-        parts += [f"{kind.capitalize()}: first optimal training episode.", "", times_table("N", first), ""]
+        parts += [f"Initial spread {float(spread):g}, first optimal training episode.", ""]
+        parts += [times_table("N", first), ""]
     cap = max(int(row["episodes"]) for row in rows)
     save_times_to_learn(stem, "The same networks, explored in four ways", panels, cap=cap)
     return "\n".join(["Medians of seeds (seeds that got there, where not all did).", "", *parts]).strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bootdqn.agent import AGENTS, AgentConfig
-from bootdqn.experiments.chain_scaling.sweep import EPISODES, NUM_SEEDS
+from bootdqn.experiments.chain_scaling.sweep import EPISODES
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
@@ -22,23 +22,26 @@ _EXPLORATION: dict[str, AgentConfig] = {
         epsilon_anneal_steps=_DQN.epsilon_anneal_steps,
     ),
 }
-_LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20, 30), "paper": (20, 40, 60)}
+INITIAL_SPREADS = {"wide": _BOOT.initial_spread, "narrow": 0.3}
+"""The tuned one, which makes half of the heads optimistic, and one about as narrow as a network's usual biases."""
+_LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20,), "paper": (10, 20, 30)}
+_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 3, "paper": 5}
 
 
 def sweep(preset: Preset) -> list[Trial]:
-    """All ways to explore, on plain and on scrambled chains."""
+    """All ways to explore, on scrambled chains, from wide and from narrow initial values."""
     return [
         Trial(
-            f"chain{length}-{kind}-{name}",
+            f"chain{length}-{width}-{name}",
             TrainConfig(
-                env=f"chain:{length}{options}",
+                env=f"chain:{length},scrambled",
                 agent_name=name,
-                agent=agent,
+                agent=replace(agent, initial_spread=spread),
                 episodes=EPISODES[preset],
-                num_seeds=NUM_SEEDS[preset],
+                num_seeds=_SEEDS[preset],
             ),
         )
-        for kind, options in {"plain": "", "scrambled": ",scrambled"}.items()
+        for width, spread in INITIAL_SPREADS.items()
         for length in _LENGTHS[preset]
         for name, agent in _EXPLORATION.items()
     ]
