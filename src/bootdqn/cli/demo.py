@@ -39,9 +39,9 @@ _COMMAND = ["bootdqn", "demo"]
 class Options:
     """The command line of `bootdqn demo`."""
 
-    env: str = "chain:30,scrambled"
+    env: str = "chain:50,scrambled"
     """Environment."""
-    episodes: int = 500
+    episodes: int = 800
     """Training episodes a seed."""
     num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
     """Independent trainings of every agent."""
