@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,14 +16,17 @@ import pytest
 from bootdqn.agent import AGENTS
 from bootdqn.cli.main import main
 from bootdqn.envs.catalog import make_env
+from bootdqn.errors import UserError
 from bootdqn.experiments.catalog import EXPERIMENTS
+from bootdqn.experiments.deep_sea.run import run as deep_sea_run
 from bootdqn.experiments.learning import measure_learning
 from bootdqn.experiments.runner import Context, read_results
-from bootdqn.experiments.tables import describe_scaling, largest_solved
+from bootdqn.experiments.tables import describe_scaling, largest_solved, learned_at
 from bootdqn.figures import Series
-from bootdqn.loops.compiled import CompiledTraining
-from bootdqn.stats import consecutive_episodes_to_learn, episodes_to_learn
-from bootdqn.training import TrainConfig
+from bootdqn.loops.compiled import Chunk, CompiledTraining, EpisodeMetrics
+from bootdqn.stats import BSUITE_LOGGED, consecutive_episodes_to_learn, episodes_to_learn
+from bootdqn.training import TrainConfig, require_finite
+from bootdqn.types import UpdateMetrics
 
 ROOT = Path(__file__).parents[1]
 PRESETS = ("smoke", "quick", "paper")
@@ -95,6 +99,63 @@ def test_a_trial_ends_when_decided_and_says_what_the_whole_would(monkeypatch):
     assert shares[-1] == 1.0
 
 
+def test_one_that_dithers_is_judged_without(monkeypatch):
+    monkeypatch.setattr("bootdqn.loops.compiled.MAX_STEPS_PER_CHUNK", 120)
+    config = dataclasses.replace(SMALL, agent_name="dqn", agent=AGENTS["dqn"], num_seeds=1)
+    (row,) = measure_learning(config, context()) or []
+    assert row["episodes"] == row["consecutive_greedy_episodes"] < 260
+    assert row["greedy_episodes_to_learn"] <= row["episodes"]
+    assert row["episodes_to_learn"] is None  # with epsilon near 1, it is far from 100 optimal episodes
+
+
+def test_what_is_not_learned_goes_on_to_the_end():
+    # Heads that never learn, and start pessimistic about right: no episode is optimal.
+    agent = dataclasses.replace(AGENTS["boot"], num_heads=1, learning_start_steps=10**6)
+    config = TrainConfig(env="chain:30,scrambled", agent=agent, episodes=30)
+    (row,) = measure_learning(config, context()) or []
+    assert row == {
+        "seed": 0,
+        "episodes_to_learn": None,
+        "greedy_episodes_to_learn": None,
+        "consecutive_greedy_episodes": None,
+        "first_optimal_episode": None,
+        "episodes": 30,
+    }
+
+
+@pytest.mark.parametrize(
+    ("learns", "stochastic"), [(True, False), (False, False), (False, True)], ids=["solved", "hopeless", "windy"]
+)
+def test_deep_sea_ends_when_decided_whatever_the_chunks(learns, stochastic, monkeypatch):
+    agent = AGENTS["boot"] if learns else dataclasses.replace(AGENTS["boot"], learning_start_steps=10**6)
+    env = "deep_sea:5" + (",stochastic" if stochastic else "")
+    config = TrainConfig(env=env, agent=agent, episodes=300, seed=3)
+    found = []
+    for steps in (5, 500):
+        monkeypatch.setattr("bootdqn.loops.compiled.MAX_STEPS_PER_CHUNK", steps)
+        found.append(deep_sea_run(config, context()))
+    assert found[0] == found[1]
+    assert found[0] is not None
+    row = found[0][0]
+    assert row["solved"] == learns
+    if learns:
+        assert row["good_episodes"] > 0.1 * row["episodes"]
+        assert row["episodes"] in BSUITE_LOGGED
+    else:  # as soon as 90% (80% in the wind) of all 300 were bad
+        assert row["episodes"] - row["good_episodes"] == (240 if stochastic else 270)
+
+
+def test_a_loss_that_is_not_finite_counts_only_before_the_decision():
+    updates = UpdateMetrics(*[np.array([[0.1, 0.1, np.nan, 0.1]])] * 3)
+    metrics = EpisodeMetrics(*[np.zeros((1, 4))] * 7, updates=updates)
+    chunk = Chunk(10, (7,), metrics)
+    require_finite(chunk, SMALL, seed=7, end=12)
+    with pytest.raises(UserError, match="seed 7 is no longer finite in episode 13"):
+        require_finite(chunk, SMALL, seed=7, end=13)
+    with pytest.raises(UserError, match="in episode 13"):
+        require_finite(chunk, SMALL, seed=7)
+
+
 def test_a_trial_that_is_told_to_stop_has_no_rows():
     assert measure_learning(SMALL, context(should_stop=lambda: True)) is None
 
@@ -102,7 +163,13 @@ def test_a_trial_that_is_told_to_stop_has_no_rows():
 def test_a_killed_sweep_goes_on_to_the_same_results(tmp_path):
     command = [sys.executable, "-m", "bootdqn", "reproduce", "chain-heads", "--preset", "smoke", "--out"]
     out = tmp_path / "out"
-    process = subprocess.Popen([*command, str(out)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # On one core, so that trials run one after another.
+    process = subprocess.Popen(
+        [*command, str(out)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]),
+    )
     deadline = time.monotonic() + 120
     while not list(out.glob("trials/*.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -115,6 +182,19 @@ def test_a_killed_sweep_goes_on_to_the_same_results(tmp_path):
     assert main([*command[3:], str(tmp_path / "whole")]) == 0
     for name in ("results.csv", "summary.md", "chain-heads.svg"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_the_named_agents_are_the_best_of_the_grid():
+    rows = read_results(ROOT / "results" / "chain-tuning")
+    for agent in ("boot", "thompson", "ensemble", "dqn"):
+        scores: dict[tuple[float, float], list[float]] = {}
+        for row in rows:
+            if row["agent"] == agent:
+                point = float(row["initial_spread"]), float(row["learning_rate"])
+                scores.setdefault(point, []).append(learned_at(row) or 1000)
+        assert {len(times) for times in scores.values()} == {6}  # the same budget for every point
+        best = min(scores, key=lambda point: np.mean(scores[point]))
+        assert best == (AGENTS[agent].initial_spread, AGENTS[agent].learning_rate)
 
 
 COMMITTED = [path.parent.name for path in sorted((ROOT / "results").glob("*/sweep.json"))]
@@ -157,12 +237,20 @@ def test_committed_trials_are_those_of_the_sweep(name):
 
 
 def test_growth_is_fitted_beyond_the_least_there_can_be():
-    times = {n: [99 + 0.5 * n**2] for n in (10.0, 20.0, 40.0, 80.0)} | {160.0: [None]}
-    text = describe_scaling(times)
-    assert "b = 2.00 (95% interval 2.00 to 2.00)" in text
-    assert "4 seeds that learned (1 did not)" in text
-    assert "polynomial law fits better" in text
-    assert "too few sizes" in describe_scaling({10: [120, 130], 20: [150, None]})
+    text = describe_scaling({n: [99 + 0.5 * n**2] for n in (10.0, 20.0, 40.0, 80.0, 100.0, 160.0)})
+    whole, upper = text.split("; ")
+    assert whole.startswith(
+        "episodes beyond 99 for N = 10 to 160 grow as N^b with b = 2.00 (95% interval 2.00 to 2.00)"
+    )
+    assert "the power fits better" in whole
+    assert upper.startswith("for the upper half, N = 80 to 160 grow as N^b with b = 2.00")
+    assert "too few sizes" in describe_scaling({10: [120, 130], 20: [150, None], 30: [200, 200]})
+
+
+def test_growth_is_not_fitted_to_survivors():
+    # At N = 40 only the quick one of three made it: counting it alone would flatten the law.
+    times = {n: [99 + n**2 * f for f in (0.5, 1.0, 2.0)] for n in (5.0, 10.0, 20.0, 30.0)}
+    assert describe_scaling(times | {40.0: [99 + 0.5 * 40.0**2, None, None]}) == describe_scaling(times)
 
 
 @pytest.mark.parametrize(

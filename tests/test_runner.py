@@ -3,14 +3,16 @@
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from bootdqn.errors import UserError
-from bootdqn.experiments.runner import Cost, Experiment, Trial, on_this_machine, read_results, run_sweep
+from bootdqn.experiments.runner import Context, Cost, Experiment, Trial, read_results, run_sweep
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,15 @@ def experiment(numbers: Iterable[int] = range(6), before: Callable[[int], object
         context.report(0.5)
         if context.should_stop():
             return None
-        return [{"number": config.number, "square": config.number**2, "root": None}]
+        return [{"square": config.number**2, "root": None}]
 
     fields = {
         "name": "squares",
         "summary": "",
         "sweep": lambda preset: [Trial(f"n{n}", Square(n)) for n in numbers],
         "run": run,
-        "cost": lambda config: Cost(60.0 * config.number, 10**6),
+        "describe": lambda config: {"number": config.number},
+        "cost": lambda config: Cost(60.0 * config.number, 50.0 * config.number, 10**9),
         "plot": lambda rows, stem: "",
     }
     return Experiment(**fields)
@@ -69,12 +72,13 @@ def test_finished_trials_are_skipped(tmp_path):
 
 def test_an_interrupted_sweep_goes_on_to_the_same_results(tmp_path):
     sweep(tmp_path / "whole", experiment())
+    usual = signal.getsignal(signal.SIGINT)
 
     def interrupt(number):
         if number == 3:
             os.kill(os.getpid(), signal.SIGINT)
-            while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-                pass  # until the main thread has seen it
+            while signal.getsignal(signal.SIGINT) is not usual:
+                time.sleep(0.01)  # until the main thread has seen it
 
     assert not sweep(tmp_path / "out", experiment(before=interrupt))
     assert 0 < len(read_results(tmp_path / "out")) < 6
@@ -83,13 +87,23 @@ def test_an_interrupted_sweep_goes_on_to_the_same_results(tmp_path):
     assert (tmp_path / "out" / "results.csv").read_bytes() == (tmp_path / "whole" / "results.csv").read_bytes()
 
 
-def test_what_was_finished_before_an_error_is_kept(tmp_path):
+def test_a_trial_that_fails_costs_no_other_its_result(tmp_path):
     def fail(number):
-        if number == 4:
+        if number == 0:
             raise UserError("training diverged")
 
-    with pytest.raises(UserError, match="training diverged"):
+    with pytest.raises(UserError, match=r"^n0: training diverged"):
         sweep(tmp_path / "out", experiment(before=fail))
+    assert [row["trial"] for row in read_results(tmp_path / "out")] == ["n1", "n2", "n3", "n4", "n5"]
+
+
+def test_what_was_finished_before_a_crash_is_kept(tmp_path):
+    def crash(number):
+        if number == 4:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sweep(tmp_path / "out", experiment(before=crash))
     names = {path.stem for path in (tmp_path / "out" / "trials").iterdir()}
     assert {"n0", "n1", "n2"} <= names
     assert "n4" not in names
@@ -97,8 +111,10 @@ def test_what_was_finished_before_an_error_is_kept(tmp_path):
 
 def test_any_executor_gives_the_same_results(tmp_path):
     def last_first(run, trials, should_stop, report):
-        for trial in reversed(trials):
-            yield from on_this_machine(run, [trial], should_stop, report)
+        """No threads, and no word of how far it is."""
+        with ThreadPoolExecutor(1) as pool:
+            for trial in reversed(trials):
+                yield trial, run(trial.config, Context(should_stop, lambda share: None, pool)), 1.0
 
     sweep(tmp_path / "here", experiment())
     sweep(tmp_path / "there", experiment(), executor=last_first)
@@ -110,25 +126,40 @@ def test_the_estimate_counts_what_is_missing(tmp_path, monkeypatch):
     said = []
     exp = experiment(numbers=[1, 2, 3])
     sweep(tmp_path / "out", exp, show=said.append)
-    assert said[-1] == "3 trials, 0 have their result; the rest takes at most about 3.0 min and 2 MB"
+    assert said[-1] == "3 trials, 0 have their result; the rest takes at most about 3.0 min and 2000 MB"
     (tmp_path / "out" / "trials" / "n2.json").unlink()
     sweep(tmp_path / "out", exp, show=said.append)
-    assert said[-1] == "3 trials, 2 have their result; the rest takes at most about 1.0 min and 1 MB"
+    # One trial is left, and it cannot use both cores to the full.
+    assert said[-1] == "3 trials, 2 have their result; the rest takes at most about 1.7 min and 1000 MB"
     sweep(tmp_path / "out", exp, show=said.append)
     assert said[-1] == "3 trials, 3 have their result"
 
 
 def test_a_sweep_that_cannot_fit_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("bootdqn.experiments.runner.available_cores", lambda: 2)
-    monkeypatch.setattr("bootdqn.experiments.runner.available_memory", lambda: 2 * 10**6)
+    monkeypatch.setattr("bootdqn.experiments.runner.available_memory", lambda: 1_500_000_000)
     calls = []
-    with pytest.raises(UserError, match=r"needs 0.0 GB and 0.0 GB of memory is free"):
+    with pytest.raises(UserError, match=r"needs 2.0 GB and 1.5 GB of memory is free"):
         sweep(tmp_path / "out", experiment(before=calls.append))
     assert not calls
 
 
 def damage(out: Path) -> None:
     (out / "trials" / "n1.json").write_text('{"config": ')
+
+
+def no_rows(out: Path) -> None:
+    path = out / "trials" / "n1.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rows": [1]}))
+
+
+def other_columns(out: Path) -> None:
+    path = out / "trials" / "n1.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rows": [{"cube": 1}]}))
+
+
+def no_record(out: Path) -> None:
+    (out / "sweep.json").write_text("[]")
 
 
 def other_configuration(out: Path) -> None:
@@ -149,9 +180,12 @@ def no_sweep(out: Path) -> None:
     ("spoil", "message"),
     [
         (damage, "n1.json is damaged; remove it to run that trial again"),
+        (no_rows, "n1.json is damaged; remove it to run that trial again"),
+        (other_columns, "n1 in .*trials has other columns than n0"),
+        (no_record, "sweep.json cannot be read; choose another --out"),
         (other_configuration, "n1.json was made with another configuration"),
         (other_experiment, "holds squares with preset paper, not squares with preset smoke"),
-        (no_sweep, "holds results.csv, trials, and no sweep; choose another --out"),
+        (no_sweep, r"is not empty \(it holds results.csv, trials\); choose another --out"),
     ],
 )
 def test_a_directory_that_does_not_fit_is_refused(tmp_path, spoil, message):
@@ -164,6 +198,12 @@ def test_a_directory_that_does_not_fit_is_refused(tmp_path, spoil, message):
         sweep(out, experiment(before=calls.append))
     assert not calls
     assert (out / "results.csv").read_bytes() == before
+
+
+def test_a_write_that_was_killed_is_no_obstacle(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".sweep.json.123").write_text("{")
+    assert sweep(tmp_path / "out", experiment())
 
 
 def test_a_file_in_the_way_is_refused(tmp_path):

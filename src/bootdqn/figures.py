@@ -126,7 +126,7 @@ class Panel(NamedTuple):
 def save_times_to_learn(
     stem: Path, title: str, panels: Sequence[Panel], *, cap: int, ylabel: str = "episodes to learn"
 ) -> None:
-    """Median time to learn, with a dot a seed and a cross at the top for every seed that did not learn.
+    """Median time to learn, with a dot a seed, and a cross at the top where a seed did not learn.
 
     Args:
         stem: path without suffix; a PNG and an SVG are written.

@@ -46,7 +46,7 @@ class StackedLinear(eqx.Module):
 class StackedTable(eqx.Module):
     """`StackedLinear` of a one-hot input, given as its index: a lookup in place of a matrix product.
 
-    An index outside the table stands for an input of zeros: it reads zeros and changes no row.
+    An index beyond the table stands for an input of zeros: it reads zeros and changes no row.
     """
 
     weight: Array

@@ -125,8 +125,9 @@ class SweepProgress:
     def finish(self, trial: str) -> None:
         """Count a trial as done."""
         with self._lock:
-            del self._shares[trial]
-            self._bar.remove_task(self._trial_tasks.pop(trial))
+            self._shares.pop(trial, None)
+            if trial in self._trial_tasks:
+                self._bar.remove_task(self._trial_tasks.pop(trial))
             self._num_finished += 1
             self._weight_finished += self._weights[trial]
             self._show(force=True)

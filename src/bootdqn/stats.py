@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
+from scipy.special import stdtrit
 
 OPTIMAL_EPISODES = 100
 """The paper calls a chain learned after this many episodes with the optimal return (section 5.1)."""
@@ -76,7 +76,7 @@ def _fit_line(x: np.ndarray, times: ArrayLike) -> tuple[float, float, float, flo
     freedom = len(y) - 2
     residual = np.sqrt(np.sum(np.square(y - intercept - slope * x)) / freedom)
     error = residual / np.sqrt(np.sum(np.square(x - x.mean())))
-    return float(slope), float(stats.t.ppf(0.975, freedom) * error), float(intercept), float(residual)
+    return float(slope), float(stdtrit(freedom, 0.975) * error), float(intercept), float(residual)
 
 
 def deep_sea_threshold(*, stochastic: bool) -> float:

@@ -233,18 +233,22 @@ def _recorded(chunks: Iterator[Chunk], directory: RunDirectory | None, config: T
     for chunk in chunks:
         if directory is not None:
             directory.append_rows(_rows(chunk, config))
-        require_finite(chunk, config)
+        for seed in chunk.seeds:
+            require_finite(chunk, config, seed=seed)
         yield chunk
 
 
-def require_finite(chunk: Chunk, config: TrainConfig) -> None:
-    """Raise `UserError` if a loss of the chunk is not finite."""
-    bad = np.argwhere(~np.isfinite(chunk.metrics.updates.loss))
+def require_finite(chunk: Chunk, config: TrainConfig, *, seed: int, end: int | None = None) -> None:
+    """Raise `UserError` if a loss of the chunk is not finite, in one seed and before the episode number `end`."""
+    losses = chunk.metrics.updates.loss[chunk.seeds.index(seed)]
+    if end is not None:
+        losses = losses[: end - chunk.first_episode]
+    bad = np.flatnonzero(~np.isfinite(losses))
     if len(bad):
-        seed, episode = chunk.seeds[bad[0][0]], chunk.first_episode + bad[0][1] + 1
         raise UserError(
-            f"training diverged: the loss of seed {seed} is no longer finite in episode {episode}; "
-            f"try a smaller --learning-rate (now {config.agent.learning_rate:g}) or --loss huber"
+            f"training diverged: the loss of seed {seed} is no longer finite in episode "
+            f"{chunk.first_episode + bad[0] + 1}; a smaller learning rate (now {config.agent.learning_rate:g}) or "
+            "the huber loss may help"
         )
 
 

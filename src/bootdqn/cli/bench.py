@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.bench import bench_chain, bench_peers
-from bootdqn.errors import require_known
+from bootdqn.errors import require, require_known
 from bootdqn.runs.directory import write_json
 
 _DESCRIPTION = """Measure speed on this machine; everything in one run, so that ratios mean something.
@@ -37,8 +38,10 @@ def main(arguments: list[str]) -> int:
     """Measure and show."""
     options = tyro.cli(Options, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
     require_known("benchmark", options.name, _BENCHMARKS)
-    if options.json is not None:
-        write_json(options.json, {})  # a path that cannot be written shows now, not after minutes
+    if options.json is not None:  # a path that cannot be written shows now, not after minutes
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        require(os.access(options.json.parent, os.W_OK), f"cannot write to {options.json.parent}")
+        require(not options.json.is_dir(), f"{options.json} is a directory")
     run, show = _BENCHMARKS[options.name]
     results = run(lambda line: print(line, file=sys.stderr, flush=True))
     console = Console()

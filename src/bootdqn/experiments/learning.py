@@ -34,52 +34,70 @@ class History(NamedTuple):
     """By vote, without dithering, after each."""
 
 
+def describe_training(config: TrainConfig) -> Row:
+    """What was trained, as columns of `results.csv`."""
+    return {
+        "env": config.env,
+        "agent": config.agent_name,
+        "dithers": int(config.agent.dithers),
+        "num_heads": config.agent.num_heads,
+        "mask_probability": config.agent.mask_probability,
+        "initial_spread": config.agent.initial_spread,
+        "learning_rate": config.agent.learning_rate,
+        "max_episodes": config.episodes,
+    }
+
+
 def train_until(
-    config: TrainConfig, context: Context, is_decided: Callable[[History], bool]
+    config: TrainConfig, context: Context, decided_at: Callable[[History], int | None]
 ) -> dict[int, History] | None:
     """Train every seed until what it has done decides the answer, or to the last episode.
 
     Args:
         config: of the training.
         context: the sweep's.
-        is_decided: whether more episodes would change nothing.
+        decided_at: the number of the episode after which more would change nothing, or None as yet.
 
     Returns:
-        The history of every seed (an unspecified number of episodes longer than was needed), or None when told
-        to stop.
+        The history of every seed up to that episode, or None when told to stop.
     """
     training = CompiledTraining(make_env(config.env), config.agent, seeds=config.seeds, episodes=config.episodes)
     empty = np.zeros(0, bool)
     histories = dict.fromkeys(config.seeds, History(empty, empty))
-    decided: set[int] = set()
+    ends: dict[int, int] = {}
 
     def watch(chunk: Chunk) -> bool:
-        require_finite(chunk, config)
-        for seed, *flags in zip(chunk.seeds, chunk.metrics.optimal, chunk.metrics.greedy_optimal, strict=True):
-            pairs = zip(histories[seed], flags, strict=True)
-            histories[seed] = History(*(np.concatenate(pair) for pair in pairs))
-            if is_decided(histories[seed]):
-                decided.add(seed)
-        shares = [1.0 if s in decided else len(h.training) / config.episodes for s, h in histories.items()]
+        for row, seed in enumerate(chunk.seeds):
+            if seed in ends:
+                continue
+            flags = chunk.metrics.optimal[row], chunk.metrics.greedy_optimal[row]
+            history = History(*(np.concatenate(pair) for pair in zip(histories[seed], flags, strict=True)))
+            end = decided_at(history)
+            if end is not None:
+                ends[seed] = end
+                history = History(*(values[:end] for values in history))
+            require_finite(chunk, config, seed=seed, end=end)
+            histories[seed] = history
+        shares = [1.0 if s in ends else len(h.training) / config.episodes for s, h in histories.items()]
         context.report(sum(shares) / len(shares))
-        return decided.issuperset(chunk.seeds)
+        return ends.keys() >= set(chunk.seeds)
 
     for _ in training.chunks(context.should_stop, watch, context.pool):
         pass
-    complete = all(seed in decided or len(h.training) == config.episodes for seed, h in histories.items())
+    complete = all(seed in ends or len(h.training) == config.episodes for seed, h in histories.items())
     return histories if complete else None
 
 
 def measure_learning(config: TrainConfig, context: Context) -> list[Row] | None:
     """Run one trial: when was the problem learned, by every definition, in every seed.
 
-    Columns:
-        env, agent, num_heads, mask_probability, initial_spread, learning_rate, seed: what was trained.
-        episodes_to_learn: the 100th optimal training episode, the paper's definition; empty if there were fewer.
+    Columns, of which those that are times are empty where it did not come to that within `episodes`:
+        seed
+        episodes_to_learn: the 100th optimal training episode, the paper's definition.
         greedy_episodes_to_learn: the same for evaluations by vote without dithering, one after every episode.
         consecutive_greedy_episodes: the end of the first 100 such evaluations in a row that were optimal.
         first_optimal_episode: of training.
-        episodes: how many it took to know all this; the whole training where something was not learned.
+        episodes: how many it took to know by what it is judged; all there were where something was not learned.
     """
 
     def decided_at(history: History) -> int | None:
@@ -89,31 +107,20 @@ def measure_learning(config: TrainConfig, context: Context) -> list[Row] | None:
         known = [time for time in times if time is not None]
         return max(known) if len(known) == len(times) else None
 
-    histories = train_until(config, context, lambda history: decided_at(history) is not None)
+    histories = train_until(config, context, decided_at)
     if histories is None:
         return None
-    rows = []
-    for seed, history in histories.items():
-        episodes = decided_at(history) or config.episodes
-        training, greedy = (flags[:episodes] for flags in history)
-        optimal = np.flatnonzero(training)
-        rows.append(
-            {
-                "env": config.env,
-                "agent": config.agent_name,
-                "num_heads": config.agent.num_heads,
-                "mask_probability": config.agent.mask_probability,
-                "initial_spread": config.agent.initial_spread,
-                "learning_rate": config.agent.learning_rate,
-                "seed": seed,
-                "episodes_to_learn": episodes_to_learn(training),
-                "greedy_episodes_to_learn": episodes_to_learn(greedy),
-                "consecutive_greedy_episodes": consecutive_episodes_to_learn(greedy),
-                "first_optimal_episode": int(optimal[0]) + 1 if len(optimal) else None,
-                "episodes": episodes,
-            }
-        )
-    return rows
+    return [
+        {
+            "seed": seed,
+            "episodes_to_learn": episodes_to_learn(history.training),
+            "greedy_episodes_to_learn": episodes_to_learn(history.greedy),
+            "consecutive_greedy_episodes": consecutive_episodes_to_learn(history.greedy),
+            "first_optimal_episode": episodes_to_learn(history.training, 1),
+            "episodes": len(history.training),
+        }
+        for seed, history in histories.items()
+    ]
 
 
 def training_cost(config: TrainConfig) -> Cost:
@@ -128,8 +135,13 @@ def training_cost(config: TrainConfig) -> Cost:
         flops = update_flops(config.agent, size, env.num_actions)
     flops /= config.agent.learning_period_steps
     rate = _SHARE_OF_PEAK * _peak_gflops() * 1e9 / available_cores()
-    steps = config.num_seeds * config.episodes * env.horizon
-    return Cost(_COMPILE_SECONDS + steps * (_SECONDS_PER_STEP + flops / rate), training.memory_bytes())
+    steps = config.episodes * env.horizon
+    seconds = _SECONDS_PER_STEP + flops / rate
+    return Cost(
+        core_seconds=_COMPILE_SECONDS + config.num_seeds * steps * seconds,
+        least_seconds=_COMPILE_SECONDS + steps * seconds,
+        bytes=training.memory_bytes(),
+    )
 
 
 _peak_gflops = cache(gemm_gflops)

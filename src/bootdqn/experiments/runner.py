@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from bootdqn.errors import UserError, require
 from bootdqn.loops.compiled import available_cores
 from bootdqn.progress import SweepProgress, stop_on_interrupt
-from bootdqn.runs.directory import provenance, write_atomically, write_json
+from bootdqn.runs.directory import claim_directory, provenance, write_atomically, write_json
 from bootdqn.training import available_memory
 
 Preset = Literal["smoke", "quick", "paper"]
@@ -36,13 +36,15 @@ class Trial(NamedTuple):
     name: str
     """Unique in its sweep, and a file name."""
     config: Any
-    """A frozen dataclass of numbers, texts and tuples of them."""
+    """A frozen dataclass of numbers, texts, tuples of them, and other such."""
 
 
 class Cost(NamedTuple):
     """What a trial takes at most."""
 
     core_seconds: float
+    least_seconds: float
+    """However many cores there are."""
     bytes: int
 
 
@@ -71,6 +73,8 @@ class Experiment:
     sweep: Callable[[Preset], list[Trial]]
     """Data only."""
     run: Run
+    describe: Callable[[Any], Row]
+    """(a trial's configuration) -> the columns that say what was run."""
     cost: Callable[[Any], Cost]
     """(a trial's configuration) -> what it takes."""
     plot: Callable[[list[dict[str, str]], Path], str]
@@ -87,7 +91,10 @@ class Executor(Protocol):
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
     ) -> Iterator[tuple[Trial, list[Row], float]]:
-        """Yield every trial with its rows and seconds, as they finish; after `should_stop` none that was cut."""
+        """Yield every trial with its rows and seconds, as they finish; after `should_stop` none that was cut.
+
+        A trial that raises `UserError` does not keep others from finishing; the error comes at the end.
+        """
         ...
 
 
@@ -101,17 +108,17 @@ def on_this_machine(
     cores = available_cores()
     waiting = list(reversed(trials))
     running: dict[Future[tuple[list[Row] | None, float]], Trial] = {}
+    errors: list[Exception] = []
+    closing = False
+
+    def stop() -> bool:
+        return closing or should_stop()
 
     def timed(trial: Trial, pool: ThreadPoolExecutor) -> tuple[list[Row] | None, float]:
         start = time.perf_counter()
         report(trial.name, 0.0)
         rows = run(trial.config, Context(stop, lambda share: report(trial.name, share), pool))
         return rows, time.perf_counter() - start
-
-    failed = False
-
-    def stop() -> bool:
-        return failed or should_stop()
 
     with ThreadPoolExecutor(cores) as pool, ThreadPoolExecutor(cores) as trial_threads:
         try:
@@ -122,11 +129,17 @@ def on_this_machine(
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
                     trial = running.pop(future)
-                    rows, seconds = future.result()
+                    try:
+                        rows, seconds = future.result()
+                    except UserError as error:  # the other trials can do without this one
+                        errors.append(UserError(f"{trial.name}: {error}"))
+                        continue
                     if rows is not None:
                         yield trial, rows, seconds
         finally:
-            failed = True  # whatever still runs ends soon
+            closing = True  # whatever still runs ends soon
+    if errors:
+        raise errors[0]
 
 
 def run_sweep(
@@ -156,7 +169,7 @@ def run_sweep(
     finished = {trial.name: rows for trial in trials if (rows := _load(out, trial)) is not None}
     missing = [trial for trial in trials if trial.name not in finished]
     costs = {trial.name: experiment.cost(trial.config) for trial in missing}
-    _write_results(out, trials, finished)
+    _write_results(out, experiment, trials, finished)
     largest = sorted((cost.bytes for cost in costs.values()), reverse=True)[: available_cores()]
     needed, available = sum(largest), available_memory()
     require(
@@ -170,7 +183,7 @@ def run_sweep(
             finished[trial.name] = rows
             record = {"config": _as_json(trial.config), "rows": rows, "seconds": round(seconds, 1)}
             write_json(out / "trials" / f"{trial.name}.json", record | provenance())
-            _write_results(out, trials, finished)
+            _write_results(out, experiment, trials, finished)
             bar.finish(trial.name)
     return len(finished) == len(trials)
 
@@ -188,25 +201,24 @@ def _announce(trials: Sequence[Trial], costs: dict[str, Cost], needed: int) -> s
     text = f"{len(trials)} trials, {len(trials) - len(costs)} have their result"
     if not costs:
         return text
-    minutes = sum(cost.core_seconds for cost in costs.values()) / available_cores() / 60
+    seconds = [cost.core_seconds for cost in costs.values()]
+    minutes = max(sum(seconds) / available_cores(), max(cost.least_seconds for cost in costs.values())) / 60
     return f"{text}; the rest takes at most about {minutes:.1f} min and {needed / 1e6:.0f} MB"
 
 
 def _claim(out: Path, experiment: Experiment, preset: Preset, command: str) -> None:
     """Make `out` this sweep's directory, unless it is something else's."""
-    try:
-        record = json.loads((out / "sweep.json").read_text())
-    except FileNotFoundError:
-        entries = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
-        require(not entries, f"{out} holds {', '.join(entries[:3])}, and no sweep; choose another --out")
-        write_json(
-            out / "sweep.json",
-            {"experiment": experiment.name, "preset": preset, "command": command, **provenance()},
-        )
+    path = out / "sweep.json"
+    if not path.exists():
+        claim_directory(out)
+        about = {"experiment": experiment.name, "preset": preset, "command": command}
+        write_json(path, about | provenance())
         return
-    except (NotADirectoryError, ValueError):
-        raise UserError(f"{out / 'sweep.json'} cannot be read; choose another --out") from None
-    found = record.get("experiment"), record.get("preset")
+    try:
+        record = json.loads(path.read_text())
+        found = record["experiment"], record["preset"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{path} cannot be read; choose another --out") from None
     require(
         found == (experiment.name, preset),
         f"{out} holds {found[0]} with preset {found[1]}, not {experiment.name} with preset {preset}; "
@@ -219,10 +231,10 @@ def _load(out: Path, trial: Trial) -> list[Row] | None:
     path = out / "trials" / f"{trial.name}.json"
     try:
         record = json.loads(path.read_text())
-        config, rows = record["config"], record["rows"]
+        config, rows = record["config"], [{**row} for row in record["rows"]]
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; remove it to run that trial again") from None
     require(
         config == _as_json(trial.config),
@@ -236,9 +248,22 @@ def _as_json(config: Any) -> Any:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def _write_results(out: Path, trials: Sequence[Trial], finished: dict[str, list[Row]]) -> None:
+def _write_results(
+    out: Path, experiment: Experiment, trials: Sequence[Trial], finished: dict[str, list[Row]]
+) -> None:
     """All rows there are, in the order of the sweep."""
-    rows = [{"trial": t.name, **row} for t in trials if t.name in finished for row in finished[t.name]]
+    rows = [
+        {"trial": trial.name, **experiment.describe(trial.config), **row}
+        for trial in trials
+        if trial.name in finished
+        for row in finished[trial.name]
+    ]
+    for row in rows:
+        require(
+            row.keys() == rows[0].keys(),
+            f"{row['trial']} in {out / 'trials'} has other columns than {rows[0]['trial']}: one is another version's; "
+            "remove its file to run it again",
+        )
     text = io.StringIO()
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")

@@ -6,24 +6,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from bootdqn.agent import AGENTS
 from bootdqn.figures import AGENT_COLOURS, Series
 from bootdqn.stats import OPTIMAL_EPISODES, fit_exponential, fit_polynomial
 
+_FLOOR = OPTIMAL_EPISODES - 1
 CsvRow = Mapping[str, str]
 Times = Mapping[float, Sequence[float | None]]
 """By the value that is varied, the episodes that every seed took; None where it did not learn."""
 
 
+def number(text: str) -> float | None:
+    """A cell of the CSV; None where it is empty."""
+    return float(text) if text else None
+
+
+def episode_limit(rows: Iterable[CsvRow]) -> int:
+    """How many episodes a training could last."""
+    return max(int(row["max_episodes"]) for row in rows)
+
+
 def learned_at(row: CsvRow) -> float | None:
     """The paper's time to learn: the 100th optimal episode, or evaluation where the agent dithers."""
-    dithers = AGENTS[row["agent"]].dithers
-    return _number(row["greedy_episodes_to_learn" if dithers else "episodes_to_learn"])
+    return number(row["greedy_episodes_to_learn" if int(row["dithers"]) else "episodes_to_learn"])
 
 
 def consecutive_at(row: CsvRow) -> float | None:
     """The stricter time to learn: the end of 100 optimal evaluations in a row."""
-    return _number(row["consecutive_greedy_episodes"])
+    return number(row["consecutive_greedy_episodes"])
 
 
 Definition = Callable[[CsvRow], float | None]
@@ -72,21 +81,39 @@ def largest_solved(series: Series) -> str:
 
 
 def describe_scaling(times: Times) -> str:
-    """Both laws of growth, fitted to the episodes that learning cost beyond the 99 it takes at least."""
-    floor = OPTIMAL_EPISODES - 1
-    points = [(size, time - floor) for size, seeds in times.items() for time in seeds if time is not None]
-    failed = sum(seeds.count(None) for seeds in times.values())
-    if len({size for size, _ in points}) < 3:
-        return f"{len(points)} seeds learned, at too few sizes to fit a law of growth."
+    """Both laws of growth, fitted to the episodes that learning cost beyond the 99 it takes at least.
+
+    Sizes from the first one that a seed did not learn are left out: those quick enough to learn there are no fair
+    sample.
+    """
+    failed = [size for size, seeds in times.items() if None in seeds]
+    points = [
+        (size, time - _FLOOR)
+        for size, seeds in times.items()
+        for time in seeds
+        if time is not None and size < min(failed, default=np.inf)
+    ]
+    sizes = sorted({size for size, _ in points})
+    if len(sizes) < 3:
+        return "learned by every seed at too few sizes to fit a law of growth."
+    upper = [point for point in points if point[0] >= sizes[len(sizes) // 2]]
+    parts = [f"episodes beyond {_FLOOR} for {_laws(points)}"]
+    if len({size for size, _ in upper}) >= 3:
+        parts.append(f"for the upper half, {_laws(upper)}")
+    return "; ".join(parts) + "."
+
+
+def _laws(points: Sequence[tuple[float, float]]) -> str:
+    """The two fits to sizes and times, and which is the more likely."""
     sizes, episodes = np.transpose(points)
     degree, base = fit_polynomial(sizes, episodes), fit_exponential(sizes, episodes)
-    better = "polynomial" if degree.residual < base.residual else "exponential"
+    # Both laws have two parameters, so this is also the difference of Akaike's criterion.
+    gain = 2 * len(points) * np.log(max(degree.residual, 1e-9) / max(base.residual, 1e-9))
+    verdict = f"the {'exponential' if gain > 0 else 'power'} fits better by {abs(gain):.1f} in AIC"
     return (
-        f"Fitted to the {len(points)} seeds that learned ({failed} did not): episodes beyond {floor} grow as N^b "
-        "with "
-        f"b = {degree.estimate:.2f} (95% interval {degree.low:.2f} to {degree.high:.2f}), or as c^N with "
-        f"c = {base.estimate:.4f} ({base.low:.4f} to {base.high:.4f}); the {better} law fits better "
-        f"(residual of log episodes {degree.residual:.3f} and {base.residual:.3f})."
+        f"N = {sizes.min():g} to {sizes.max():g} grow as N^b with b = {degree.estimate:.2f} (95% interval "
+        f"{degree.low:.2f} to {degree.high:.2f}) or as c^N with c = {base.estimate:.4f} ({base.low:.4f} to "
+        f"{base.high:.4f}), and {verdict}"
     )
 
 
@@ -97,7 +124,3 @@ def _cell(times: Sequence[float | None] | None) -> str:
     median = np.median([np.inf if t is None else t for t in times])
     text = f"{median:.0f}" if np.isfinite(median) else "-"
     return text if len(learned) == len(times) else f"{text} ({len(learned)}/{len(times)})"
-
-
-def _number(text: str) -> float | None:
-    return float(text) if text else None

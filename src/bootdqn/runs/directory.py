@@ -32,7 +32,7 @@ class RunDirectory:
     def __init__(self, path: Path, *, config: dict[str, Any], command: str, columns: Sequence[str]):
         """Claim `path`, which must be new or empty."""
         self.path = path
-        _claim(path)
+        claim_directory(path)
         self._record = {"command": command, "status": "running", "started": _now(), **provenance()}
         write_json(path / "config.json", config)
         write_json(path / "run.json", self._record)
@@ -98,11 +98,12 @@ def git_revision() -> str | None:
         return None
 
 
-def _claim(path: Path) -> None:
-    """Make `path` a directory of ours, or say why not."""
+def claim_directory(path: Path) -> None:
+    """Make `path` a directory of ours, new or empty, or say why not."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        entries = sorted(entry.name for entry in path.iterdir())
+        # A write that was killed leaves a hidden file: `write_atomically`.
+        entries = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
         require(
             "run.json" not in entries,
             f"{path} already holds a run; choose another --out or remove it",
@@ -112,7 +113,7 @@ def _claim(path: Path) -> None:
         probe.touch()
         probe.unlink()
     except (FileExistsError, NotADirectoryError):
-        raise UserError(f"{path} cannot be a run directory: a file is in the way; choose another --out") from None
+        raise UserError(f"{path} cannot be a directory: a file is in the way; choose another --out") from None
     except PermissionError:
         raise UserError(f"no permission to write to {path}; choose another --out") from None
     except OSError as error:

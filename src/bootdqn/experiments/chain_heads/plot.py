@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bootdqn.experiments.tables import CsvRow, Definition, learned_at, times_by, times_table
+from bootdqn.experiments.tables import CsvRow, episode_limit, learned_at, times_by, times_table
 from bootdqn.figures import COLOURS, Panel, Series, save_times_to_learn
 
 _FULL_SHARING = 1.0
@@ -15,13 +15,13 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
     varied = next(row["num_heads"] for row in rows if float(row["mask_probability"]) < _FULL_SHARING)
     of_heads = [row for row in rows if float(row["mask_probability"]) == _FULL_SHARING]
     of_sharing = [row for row in rows if row["num_heads"] == varied]
-    heads = _series(of_heads, "num_heads", learned_at)
-    sharing = _series(of_sharing, "mask_probability", learned_at)
+    heads = _series(of_heads, "num_heads")
+    sharing = _series(of_sharing, "mask_probability")
     panels = [
         Panel("all heads learn from all data (p = 1)", "heads K", heads, log_x=True),
         Panel(f"K = {varied}", "probability p that a head learns from an episode", sharing),
     ]
-    cap = max(int(row["episodes"]) for row in rows)
+    cap = episode_limit(rows)
     save_times_to_learn(stem, "Bootstrapped DQN: how many heads, how much sharing?", panels, cap=cap)
     return "\n".join(
         [
@@ -34,7 +34,7 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
     )
 
 
-def _series(rows: list[dict[str, str]], column: str, when: Definition) -> list[Series]:
+def _series(rows: list[dict[str, str]], column: str) -> list[Series]:
     """One series a chain."""
 
     def value(row: CsvRow) -> float:
@@ -42,6 +42,6 @@ def _series(rows: list[dict[str, str]], column: str, when: Definition) -> list[S
 
     envs = dict.fromkeys(row["env"] for row in rows)
     return [
-        Series(env, colour, times_by([r for r in rows if r["env"] == env], value, when))
+        Series(env, colour, times_by([r for r in rows if r["env"] == env], value, learned_at))
         for env, colour in zip(envs, COLOURS, strict=False)
     ]

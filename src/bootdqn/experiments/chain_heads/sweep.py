@@ -9,7 +9,7 @@ from bootdqn.experiments.chain_scaling.sweep import EPISODES, NUM_SEEDS
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
-NUM_HEADS: dict[Preset, tuple[int, ...]] = {"smoke": (1, 2), "quick": (1, 5, 20), "paper": (1, 2, 5, 10, 20, 40)}
+NUM_HEADS: dict[Preset, tuple[int, ...]] = {"smoke": (1, 10), "quick": (1, 10, 20), "paper": (1, 2, 5, 10, 20, 40)}
 PROBABILITIES: dict[Preset, tuple[float, ...]] = {
     "smoke": (0.5,),
     "quick": (0.1, 0.5),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bootdqn.experiments.chain_scaling.plot import chain_length
-from bootdqn.experiments.tables import DEFINITIONS, times_by, times_table
+from bootdqn.experiments.tables import DEFINITIONS, episode_limit, times_by, times_table
 from bootdqn.figures import COLOURS, Panel, Series, save_times_to_learn
 
 
@@ -22,7 +22,7 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
         ]
         for name, when in DEFINITIONS.items()
     }
-    cap = max(int(row["episodes"]) for row in rows)
+    cap = episode_limit(rows)
     panels = [Panel(name, "chain length N", series) for name, series in by_definition.items()]
     save_times_to_learn(stem, "Bootstrapped DQN with two kinds of features", panels, cap=cap)
     parts = []

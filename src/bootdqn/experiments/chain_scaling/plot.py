@@ -10,6 +10,7 @@ from bootdqn.experiments.tables import (
     CsvRow,
     agent_series,
     describe_scaling,
+    episode_limit,
     largest_solved,
     times_table,
 )
@@ -17,7 +18,7 @@ from bootdqn.figures import Panel, save_times_to_learn
 
 
 def chain_length(row: CsvRow) -> float:
-    """N of a row's chain: its horizon less the eight further actions."""
+    """N of a row's chain."""
     return make_env(row["env"]).encoding.size
 
 
@@ -28,7 +29,7 @@ def plot_against_length(rows: list[dict[str, str]], stem: Path, title: str) -> s
         Panel(name, "chain length N", series, bound=lambda n: 99 + 2.0 ** (n - 11), bound_label="99 + 2^(N-11)")
         for name, series in by_definition.items()
     ]
-    cap = max(int(row["episodes"]) for row in rows)
+    cap = episode_limit(rows)
     save_times_to_learn(stem, title, panels, cap=cap)
     parts = []
     for name, series in by_definition.items():

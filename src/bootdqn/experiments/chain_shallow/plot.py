@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from bootdqn.experiments.chain_scaling.plot import chain_length
-from bootdqn.experiments.tables import CsvRow, agent_series, learned_at, times_table
+from bootdqn.experiments.tables import CsvRow, agent_series, episode_limit, learned_at, number, times_table
 from bootdqn.figures import Panel, save_times_to_learn
 
 
 def _first_optimal_episode(row: CsvRow) -> float | None:
-    text = row["first_optimal_episode"]
-    return float(text) if text else None
+    return number(row["first_optimal_episode"])
 
 
 def plot(rows: list[dict[str, str]], stem: Path) -> str:
@@ -20,7 +19,8 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
     for spread in dict.fromkeys(row["initial_spread"] for row in rows):
         group = [row for row in rows if row["initial_spread"] == spread]
         learned = agent_series(group, chain_length, learned_at)
-        first = agent_series(group, chain_length, _first_optimal_episode)
+        # One that dithers is not judged by its training episodes, and stops when it is judged.
+        first = agent_series([r for r in group if not int(r["dithers"])], chain_length, _first_optimal_episode)
         panels.append(Panel(f"initial spread {float(spread):g}", "scrambled chain length N", learned))
         parts += [
             f"Initial spread {float(spread):g}, 100th optimal episode (dqn: evaluation without dithering).",
@@ -29,6 +29,6 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
         parts += [times_table("N", learned), ""]
         parts += [f"Initial spread {float(spread):g}, first optimal training episode.", ""]
         parts += [times_table("N", first), ""]
-    cap = max(int(row["episodes"]) for row in rows)
+    cap = episode_limit(rows)
     save_times_to_learn(stem, "The same networks, explored in four ways", panels, cap=cap)
     return "\n".join(["Medians of seeds (seeds that got there, where not all did).", "", *parts]).strip()

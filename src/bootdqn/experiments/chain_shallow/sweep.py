@@ -22,7 +22,7 @@ _EXPLORATION: dict[str, AgentConfig] = {
         epsilon_anneal_steps=_DQN.epsilon_anneal_steps,
     ),
 }
-INITIAL_SPREADS = {"wide": _BOOT.initial_spread, "narrow": 0.3}
+_INITIAL_SPREADS = {"wide": _BOOT.initial_spread, "narrow": 0.3}
 """The tuned one, which makes half of the heads optimistic, and one about as narrow as a network's usual biases."""
 _LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20,), "paper": (10, 20, 30)}
 _SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 3, "paper": 5}
@@ -41,7 +41,7 @@ def sweep(preset: Preset) -> list[Trial]:
                 num_seeds=_SEEDS[preset],
             ),
         )
-        for width, spread in INITIAL_SPREADS.items()
+        for width, spread in _INITIAL_SPREADS.items()
         for length in _LENGTHS[preset]
         for name, agent in _EXPLORATION.items()
     ]

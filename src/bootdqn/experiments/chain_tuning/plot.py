@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from bootdqn.experiments.chain_scaling.plot import chain_length
-from bootdqn.experiments.tables import learned_at
+from bootdqn.experiments.tables import episode_limit, learned_at
 from bootdqn.figures import AGENT_COLOURS, save_dot_plot
 
 
 def plot(rows: list[dict[str, str]], stem: Path) -> str:
     """Dots for every grid point; a table of mean times, in which not having learned counts as the last episode."""
-    cap = max(int(row["episodes"]) for row in rows)
+    cap = episode_limit(rows)
     scores: dict[str, dict[str, list[float]]] = {}
     for row in rows:
         point = f"spread {float(row['initial_spread']):g}, rate {float(row['learning_rate']):g}"

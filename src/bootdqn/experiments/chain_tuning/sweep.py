@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import product
 
 from bootdqn.agent import AGENTS
+from bootdqn.experiments.chain_scaling.sweep import AGENT_NAMES
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
-AGENT_NAMES = ("boot", "thompson", "ensemble", "dqn")
 GRID: dict[str, tuple[float, ...]] = {
     "initial_spread": (1.0, 3.0, 10.0, 30.0),
     "learning_rate": (1e-3, 3e-3),

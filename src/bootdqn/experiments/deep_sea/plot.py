@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bootdqn.envs.catalog import make_env
-from bootdqn.experiments.tables import CsvRow, Times, largest_solved, times_by, times_table
+from bootdqn.experiments.tables import CsvRow, Times, episode_limit, largest_solved, times_by, times_table
 from bootdqn.figures import COLOURS, Panel, Series, save_times_to_learn
 from bootdqn.stats import deep_sea_score
 
@@ -20,7 +20,7 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
         Series(name, colour, times_by(group, _size, _solved_at))
         for (name, group), colour in zip(groups.items(), COLOURS, strict=False)
     ]
-    cap = max(int(row["episode"]) for row in rows)
+    cap = episode_limit(rows)
     panel = Panel(
         "", "size N", series, bound=lambda n: 100 + 2.0**n, bound_label="100 + 2^N, bsuite's bar for dithering"
     )
@@ -33,7 +33,7 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
             "",
             times_table("N", series),
             "",
-            f"bsuite score: {scores}. Largest size solved: {solved}.",
+            f"bsuite's score over these sizes: {scores}. Largest size solved: {solved}.",
         ]
     )
 
@@ -43,7 +43,7 @@ def _size(row: CsvRow) -> float:
 
 
 def _solved_at(row: CsvRow) -> float | None:
-    return float(row["episode"]) if int(row["solved"]) else None
+    return float(row["episodes"]) if int(row["solved"]) else None
 
 
 def _solutions(times: Times, last: int) -> dict[int, tuple[bool, int]]:
