@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -146,8 +147,8 @@ def test_deep_sea_ends_when_decided_whatever_the_chunks(learns, stochastic, monk
 
 
 def test_a_loss_that_is_not_finite_counts_only_before_the_decision():
-    updates = UpdateMetrics(*[np.array([[0.1, 0.1, np.nan, 0.1]])] * 3)
-    metrics = EpisodeMetrics(*[np.zeros((1, 4))] * 7, updates=updates)
+    updates = UpdateMetrics(*[jnp.array([[0.1, 0.1, jnp.nan, 0.1]])] * 3)
+    metrics = EpisodeMetrics(*[jnp.zeros((1, 4))] * 7, updates=updates)
     chunk = Chunk(10, (7,), metrics)
     require_finite(chunk, SMALL, seed=7, end=12)
     with pytest.raises(UserError, match="seed 7 is no longer finite in episode 13"):

@@ -261,8 +261,8 @@ def _write_results(
     for row in rows:
         require(
             row.keys() == rows[0].keys(),
-            f"{row['trial']} in {out / 'trials'} has other columns than {rows[0]['trial']}: one is another version's; "
-            "remove its file to run it again",
+            f"{row['trial']} in {out / 'trials'} has other columns than {rows[0]['trial']}; one is another "
+            "version's: remove its file to run it again",
         )
     text = io.StringIO()
     if rows:
