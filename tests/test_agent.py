@@ -219,7 +219,12 @@ def test_named_agents_are_configurations_of_one():
     assert AGENTS["dqn"].num_heads == 1
     assert AGENTS["dqn"].epsilon_start > AGENTS["dqn"].epsilon_end > 0
     assert not AGENTS["boot+"].scale_trunk_gradient
-    same_but = {"thompson": {"acting"}, "ensemble": {"acting"}, "boot+": {"scale_trunk_gradient"}}
+    same_but = {
+        "thompson": {"acting", "initial_spread"},
+        "ensemble": {"acting", "learning_rate"},
+        "boot+": {"scale_trunk_gradient"},
+        "dqn": {"num_heads", "epsilon_start", "epsilon_end", "epsilon_anneal_steps"},
+    }
     for name, changed in same_but.items():
         boot, other = dataclasses.asdict(AGENTS["boot"]), dataclasses.asdict(AGENTS[name])
         assert {field for field in boot if boot[field] != other[field]} == changed
