@@ -215,8 +215,6 @@ def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_ac
         else:
             head = actor.head if config.acting == "committed_head" else begin(head_key).head
             action = random_argmax(tie_key, eqx.combine(learner.params, static).head(head, obs))
-        if config.epsilon_start == config.epsilon_end == 0:
-            return action
         return epsilon_greedy(dither_key, action, epsilon, num_actions)
 
     def epsilon(step: Array) -> Array:

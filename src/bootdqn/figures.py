@@ -168,7 +168,7 @@ def save_times_to_learn(
             axes.text(
                 1.0,
                 cap * 1.02,
-                f"×: a seed that had not in {cap:,}",
+                f"×: a seed takes more than {cap:,}",
                 ha="right",
                 va="bottom",
                 fontsize=7,
