@@ -224,7 +224,7 @@ def test_masks_come_from_the_seed():
 def test_what_is_learned_acts_within_the_episode():
     # One head, no dithering: while nothing is learned it does the same at every visit of a state.
     env = Chain(length=30, scrambled=True)
-    options = {"num_heads": 1, "learning_rate": 0.1}
+    options = {"num_heads": 1, "learning_rate": 0.1, "initial_spread": 0.1}
     agent, params, state, _, still = run(env, episodes=1, learning_start_steps=10**6, **options)
     table = np.array([greedy_actions(agent, params, state, obs)[0] for obs in range(env.length)])
     np.testing.assert_array_equal(still.action[0], table[still.obs[0]])
