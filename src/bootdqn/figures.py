@@ -35,6 +35,8 @@ _STYLE: dict[Any, Any] = {
 }
 _MARKERS = "osD^vP"
 _TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+_MAX_TICKS = 6
+"""Values on an x axis up to which each has a tick."""
 _WINDOW = 10
 """Episodes that curves are averaged over."""
 
@@ -120,7 +122,7 @@ class Panel(NamedTuple):
     """A curve to compare with."""
     bound_label: str = ""
     log_x: bool = False
-    """Space the values on the x axis by their ratios, with a tick at each."""
+    """Space the values on the x axis by their ratios."""
 
 
 def save_times_to_learn(
@@ -149,9 +151,10 @@ def save_times_to_learn(
                 axes.set_xlim(low, high)
             axes.axhline(cap, color="black", linewidth=0.8, linestyle=":")
             axes.set_yscale("log")
+            values = sorted({value for series in panel.series for value in series.times})
             if panel.log_x:
-                values = sorted({value for series in panel.series for value in series.times})
                 axes.set_xscale("log")
+            if len(values) <= _MAX_TICKS:
                 axes.set_xticks(values, [f"{value:g}" for value in values])
                 axes.xaxis.minorticks_off()
             axes.set_xlabel(panel.xlabel)
