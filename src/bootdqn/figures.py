@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from bootdqn.runs.directory import write_atomically
 
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-"""Okabe and Ito's palette."""
+# Okabe and Ito's palette.
+COLOURS = ("#D55E00", "#000000", "#7F7F7F")
+"""For what is not an agent."""
 AGENT_COLOURS: dict[str, str] = {
     "boot": "#0072B2",
     "boot+": "#56B4E9",
@@ -171,7 +172,7 @@ def save_times_to_learn(
             axes.text(
                 1.0,
                 cap * 1.02,
-                f"×: a seed takes more than {cap:,}",
+                f"×: a seed needs more than {cap:,}",
                 ha="right",
                 va="bottom",
                 fontsize=7,

@@ -41,7 +41,7 @@ class Options:
 
     env: str = "chain:50,scrambled"
     """Environment."""
-    episodes: int = 800
+    episodes: int = 1000
     """Training episodes a seed."""
     num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
     """Independent trainings of every agent."""
