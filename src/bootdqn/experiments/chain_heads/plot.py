@@ -19,7 +19,7 @@ _FULL_SHARING = 1.0
 
 
 def plot(rows: list[dict[str, str]], stem: Path) -> str:
-    """Heads at p = 1, and p at the number of heads it was varied at: two panels, and tables by both definitions."""
+    """K at p = 1, and p at the K it was varied at: two panels, and tables by both definitions."""
     varied = next(row["num_heads"] for row in rows if float(row["mask_probability"]) < _FULL_SHARING)
     of_heads = [row for row in rows if float(row["mask_probability"]) == _FULL_SHARING]
     of_sharing = [row for row in rows if row["num_heads"] == varied]
