@@ -21,9 +21,7 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
         for (name, group), colour in zip(groups.items(), COLOURS, strict=False)
     ]
     cap = episode_limit(rows)
-    panel = Panel(
-        "", "size N", series, bound=lambda n: 100 + 2.0**n, bound_label="100 + 2^N, bsuite's bar for dithering"
-    )
+    panel = Panel("", "size N", series, bound=lambda n: 100 + 2.0**n, bound_label="100 + 2^N")
     save_times_to_learn(stem, "bsuite's DeepSea", [panel], cap=cap, ylabel="episodes to solve")
     scores = ", ".join(f"{s.label} {deep_sea_score(_solutions(s.times, cap)):.2f}" for s in series)
     solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
