@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -161,16 +160,20 @@ def test_a_trial_that_is_told_to_stop_has_no_rows():
     assert measure_learning(SMALL, context(should_stop=lambda: True)) is None
 
 
+ON_ONE_CORE = """
+import os, sys
+from bootdqn.cli.main import main
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1])
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_a_killed_sweep_goes_on_to_the_same_results(tmp_path):
-    command = [sys.executable, "-m", "bootdqn", "reproduce", "chain-heads", "--preset", "smoke", "--out"]
+    arguments = ["reproduce", "chain-heads", "--preset", "smoke", "--out"]
     out = tmp_path / "out"
-    # On one core, so that trials run one after another.
-    process = subprocess.Popen(
-        [*command, str(out)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        preexec_fn=lambda: os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:1]),
-    )
+    # Trials run one after another, so that some are finished and some are not.
+    command = [sys.executable, "-c", ON_ONE_CORE, *arguments, str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(out.glob("trials/*.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -179,8 +182,8 @@ def test_a_killed_sweep_goes_on_to_the_same_results(tmp_path):
     num_finished = len(list(out.glob("trials/*.json")))
     num_trials = len(EXPERIMENTS["chain-heads"].sweep("smoke"))
     assert 0 < num_finished < num_trials
-    assert main([*command[3:], str(out)]) == 0
-    assert main([*command[3:], str(tmp_path / "whole")]) == 0
+    assert main([*arguments, str(out)]) == 0
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
     for name in ("results.csv", "summary.md", "chain-heads.svg"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
