@@ -95,11 +95,11 @@ def test_episodes_that_bsuite_logs():
     [
         (flags((0, 1)), False, (True, 1)),
         (flags((1, 9), (0, 1)), False, (False, 10)),  # 9/10 is not below 0.9
-        (flags((1, 9), (0, 2)), False, (False, 11)),  # 9/11 is, but 11 is not logged
+        (flags((1, 9), (0, 2)), False, (False, 10)),  # 9/11 is, but 11 is not logged
         (flags((1, 9), (0, 3)), False, (True, 12)),
-        (flags((1, 95), (0, 20)), False, (False, 115)),  # 0.95 at 100; 115 is not logged
+        (flags((1, 95), (0, 20)), False, (False, 100)),  # 0.95 at 100; 115 is not logged
         (flags((1, 95), (0, 25)), False, (True, 120)),
-        (flags((1, 950)), False, (False, 950)),
+        (flags((1, 950)), False, (False, 900)),
         (flags((0, 99)), True, (False, 99)),
         (flags((1, 10_000), (0, 5_000)), False, (False, 10_000)),
         (flags((0, 99), (1, 1)), True, (True, 100)),  # not before the 100th

@@ -95,13 +95,15 @@ def deep_sea_solved(bad: ArrayLike, *, stochastic: bool = False) -> tuple[bool, 
         stochastic: which version was played.
 
     Returns:
-        Whether it is solved within bsuite's 10,000 episodes; at which episode, or else the last there was.
+        Whether it is solved within bsuite's 10,000 episodes; at which episode, or else the last that is logged.
     """
     total = np.cumsum(np.asarray(bad, bool)[:BSUITE_EPISODES])
     first = 100 if stochastic else 1
     logged = BSUITE_LOGGED[(first <= BSUITE_LOGGED) & (len(total) >= BSUITE_LOGGED)]
     solved = logged[total[logged - 1] / logged < deep_sea_threshold(stochastic=stochastic)]
-    return (True, int(solved[0])) if len(solved) else (False, len(total))
+    if len(solved):
+        return True, int(solved[0])
+    return False, int(logged[-1]) if len(logged) else len(total)
 
 
 def deep_sea_score(solutions: Mapping[int, tuple[bool, int]]) -> float:
