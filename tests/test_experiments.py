@@ -231,6 +231,17 @@ def test_figures_and_tables_come_from_the_committed_csv_alone(name, tmp_path, mo
 
 
 @pytest.mark.parametrize("name", COMMITTED)
+def test_the_first_trials_can_be_drawn_alone(name, tmp_path):
+    rows = read_results(ROOT / "results" / name)
+    trials = list(dict.fromkeys(row["trial"] for row in rows))
+    for count in (1, 2, 3, len(trials) // 2, len(trials) - 1):
+        summary = EXPERIMENTS[name].plot(
+            [row for row in rows if row["trial"] in trials[:count]], tmp_path / "part"
+        )
+        assert "| " in summary
+
+
+@pytest.mark.parametrize("name", COMMITTED)
 def test_committed_trials_are_those_of_the_sweep(name):
     results = ROOT / "results" / name
     trials = EXPERIMENTS[name].sweep("paper")

@@ -105,7 +105,7 @@ def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count
 
 
 class Series(NamedTuple):
-    """Times to learn of one agent, for several values of what is varied."""
+    """Times to learn of an agent, or of something else that has a line, for several values of what is varied."""
 
     label: str
     colour: str
@@ -209,7 +209,8 @@ def save_dot_plot(
         for axes, (name, groups) in zip(panels, values.items(), strict=True):
             for height, group in enumerate(groups):
                 axes.plot(group, [height] * len(group), ".", color=colours[name], alpha=0.6)
-                axes.plot([np.mean(group)], [height], "|", color="black", markersize=10)
+                if group:
+                    axes.plot([np.mean(group)], [height], "|", color="black", markersize=10)
             axes.set_title(name, loc="left", fontsize=10)
         panels[0].set_yticks(range(len(rows)), rows)
         panels[0].invert_yaxis()

@@ -89,8 +89,7 @@ class SweepProgress:
         self._title = title
         self._weights = weights
         self._shares: dict[str, float] = {}
-        self._num_finished = 0
-        self._weight_finished = 0.0
+        self._finished: set[str] = set()
         self._lock = threading.Lock()
         self._start = self._last_line = time.perf_counter()
         console = Console(file=sys.stderr)
@@ -128,16 +127,16 @@ class SweepProgress:
             self._shares.pop(trial, None)
             if trial in self._trial_tasks:
                 self._bar.remove_task(self._trial_tasks.pop(trial))
-            self._num_finished += 1
-            self._weight_finished += self._weights[trial]
+            self._finished.add(trial)
             self._show(force=True)
 
     def _show(self, *, force: bool = False) -> None:
-        done = self._weight_finished + sum(self._weights[name] * share for name, share in self._shares.items())
+        shares = self._shares | dict.fromkeys(self._finished, 1.0)
+        done = sum(self._weights[name] * share for name, share in shares.items())
         total = sum(self._weights.values())
         now = time.perf_counter()
         eta = _clock((now - self._start) * (total - done) / done) if done else "-"
-        status = f"{self._num_finished}/{len(self._weights)} trials ETA {eta}"
+        status = f"{len(self._finished)}/{len(self._weights)} trials ETA {eta}"
         self._bar.update(self._task, completed=done, status=status)
         if not self._live and (force or now - self._last_line > _SECONDS_BETWEEN_LINES):
             self._last_line = now

@@ -126,7 +126,7 @@ def train(
     """Train an agent on an environment; on Ctrl-C, record what was done and raise `KeyboardInterrupt`.
 
     Args:
-        env: a name such as `chain:50`, or a `Chain`.
+        env: a name such as `chain:50`, or a `Chain` or `DeepSea`.
         agent: one of `dqn`, `ensemble`, `thompson`, `boot`, `boot+`.
         episodes: training episodes a seed.
         num_seeds: how many independent trainings, side by side.

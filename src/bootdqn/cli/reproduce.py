@@ -36,17 +36,20 @@ class Options:
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is missing, then draw."""
+    """Run what is missing, then draw what there is."""
     options = tyro.cli(Options, prog="bootdqn reproduce", description=_DESCRIPTION, args=arguments)
     require_known("experiment", options.name, EXPERIMENTS)
     experiment = EXPERIMENTS[options.name]
     out = options.out or Path("runs") / f"{options.name}-{options.preset}"
     command = shlex.join(["bootdqn", "reproduce", *arguments])
-    if not run_sweep(experiment, options.preset, out, command=command):
-        print(f"interrupted; finished trials are in {out}, and the same command goes on from there")
+    complete = run_sweep(experiment, options.preset, out, command=command)
+    rows = read_results(out)
+    if rows:
+        stem = out / options.name
+        summary = experiment.plot(rows, stem)
+        write_atomically(out / "summary.md", f"{summary}\n".encode())
+        print(f"\n{summary}\n\nfigure:  {stem}.png, .svg\nresults: {out / 'results.csv'}")
+    if not complete:
+        print(f"interrupted; what is finished is in {out}, and the same command goes on from there")
         return 130
-    stem = out / options.name
-    summary = experiment.plot(read_results(out), stem)
-    write_atomically(out / "summary.md", f"{summary}\n".encode())
-    print(f"\n{summary}\n\nfigure:  {stem}.png, .svg\nresults: {out / 'results.csv'}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from bootdqn.bench import gemm_gflops, update_flops
 from bootdqn.envs.catalog import make_env
-from bootdqn.experiments.runner import Context, Cost, Row
+from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Run, Trial
 from bootdqn.loops.compiled import Chunk, CompiledTraining, available_cores
 from bootdqn.stats import consecutive_episodes_to_learn, episodes_to_learn
 from bootdqn.training import TrainConfig, require_finite
@@ -145,3 +146,23 @@ def training_cost(config: TrainConfig) -> Cost:
 
 
 _peak_gflops = cache(gemm_gflops)
+
+
+def learning_experiment(
+    *,
+    name: str,
+    summary: str,
+    sweep: Callable[[Preset], list[Trial]],
+    plot: Callable[[list[CsvRow], Path], str],
+    run: Run = measure_learning,
+) -> Experiment:
+    """An experiment whose trials are trainings; fields as in `Experiment`."""
+    return Experiment(
+        name=name,
+        summary=summary,
+        sweep=sweep,
+        run=run,
+        describe=describe_training,
+        cost=training_cost,
+        plot=plot,
+    )

@@ -12,7 +12,7 @@ import dataclasses
 import io
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ Preset = Literal["smoke", "quick", "paper"]
 """Seconds, to see that it runs; minutes, to see what comes out; or the paper's settings."""
 Row = dict[str, Any]
 """One line of `results.csv`; all rows of an experiment have the same columns."""
+CsvRow = Mapping[str, str]
+"""The same, read back."""
 
 
 class Trial(NamedTuple):
@@ -77,8 +79,11 @@ class Experiment:
     """(a trial's configuration) -> the columns that say what was run."""
     cost: Callable[[Any], Cost]
     """(a trial's configuration) -> what it takes."""
-    plot: Callable[[list[dict[str, str]], Path], str]
-    """(rows of `results.csv`, path without suffix) -> writes the figure there and returns a summary in words."""
+    plot: Callable[[list[CsvRow], Path], str]
+    """(rows of `results.csv`, path without suffix) -> writes the figure there and returns a summary in words.
+
+    The rows may be those of the first trials only, of a sweep that was stopped.
+    """
 
 
 class Executor(Protocol):
@@ -188,7 +193,7 @@ def run_sweep(
     return len(finished) == len(trials)
 
 
-def read_results(out: Path) -> list[dict[str, str]]:
+def read_results(out: Path) -> list[CsvRow]:
     """The rows of a sweep's `results.csv`."""
     path = out / "results.csv"
     require(path.is_file(), f"{out} holds no results.csv; run the sweep first")

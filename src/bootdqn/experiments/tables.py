@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from bootdqn.figures import AGENT_COLOURS, Series
+from bootdqn.experiments.runner import CsvRow
+from bootdqn.figures import AGENT_COLOURS, COLOURS, Series
 from bootdqn.stats import OPTIMAL_EPISODES, fit_exponential, fit_polynomial
 
 _FLOOR = OPTIMAL_EPISODES - 1
-CsvRow = Mapping[str, str]
 Times = Mapping[float, Sequence[float | None]]
 """By the value that is varied, the episodes that every seed took; None where it did not learn."""
 
@@ -43,6 +43,11 @@ DEFINITIONS: dict[str, Definition] = {
 """Both meanings of "learned"."""
 
 
+def definition_heading(name: str) -> str:
+    """What stands above a table of times by one of `DEFINITIONS`."""
+    return f"Learned: {name}. Median of seeds (seeds that learned, where not all did)."
+
+
 def times_by(rows: Iterable[CsvRow], value: Callable[[CsvRow], float], when: Definition) -> Times:
     """Times to learn, grouped by a value that is varied, in ascending order."""
     times: dict[float, list[float | None]] = {}
@@ -57,6 +62,16 @@ def agent_series(rows: Sequence[CsvRow], value: Callable[[CsvRow], float], when:
     return [
         Series(name, AGENT_COLOURS[name], times_by([r for r in rows if r["agent"] == name], value, when))
         for name in names
+    ]
+
+
+def labelled_series(
+    groups: Mapping[str, Sequence[CsvRow]], value: Callable[[CsvRow], float], when: Definition
+) -> list[Series]:
+    """One series a group of rows, under its label."""
+    return [
+        Series(label, colour, times_by(rows, value, when))
+        for (label, rows), colour in zip(groups.items(), COLOURS, strict=False)
     ]
 
 

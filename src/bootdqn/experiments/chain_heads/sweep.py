@@ -9,8 +9,12 @@ from bootdqn.experiments.chain_scaling.sweep import EPISODES, NUM_SEEDS
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
-NUM_HEADS: dict[Preset, tuple[int, ...]] = {"smoke": (1, 10), "quick": (1, 10, 20), "paper": (1, 2, 5, 10, 20, 40)}
-PROBABILITIES: dict[Preset, tuple[float, ...]] = {
+_NUM_HEADS: dict[Preset, tuple[int, ...]] = {
+    "smoke": (1, 10),
+    "quick": (1, 10, 20),
+    "paper": (1, 2, 5, 10, 20, 40),
+}
+_PROBABILITIES: dict[Preset, tuple[float, ...]] = {
     "smoke": (0.5,),
     "quick": (0.1, 0.5),
     "paper": (0.1, 0.25, 0.5, 0.75),
@@ -25,8 +29,8 @@ _CHAINS: dict[Preset, tuple[str, ...]] = {
 def sweep(preset: Preset) -> list[Trial]:
     """Every chain with every K, then with every p below 1 (p = 1 is among the former)."""
     boot = AGENTS["boot"]
-    variants = {f"K{k}": replace(boot, num_heads=k) for k in NUM_HEADS[preset]}
-    variants |= {f"p{p:g}": replace(boot, mask_probability=p) for p in PROBABILITIES[preset]}
+    variants = {f"K{k}": replace(boot, num_heads=k) for k in _NUM_HEADS[preset]}
+    variants |= {f"p{p:g}": replace(boot, mask_probability=p) for p in _PROBABILITIES[preset]}
     return [
         Trial(
             f"{chain.replace(':', '').replace(',', '-')}-{name}",

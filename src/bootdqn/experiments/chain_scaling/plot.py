@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from bootdqn.envs.catalog import make_env
+from bootdqn.experiments.runner import CsvRow
 from bootdqn.experiments.tables import (
     DEFINITIONS,
-    CsvRow,
     agent_series,
+    definition_heading,
     describe_scaling,
     episode_limit,
     largest_solved,
@@ -22,7 +23,7 @@ def chain_length(row: CsvRow) -> float:
     return make_env(row["env"]).encoding.size
 
 
-def plot_against_length(rows: list[dict[str, str]], stem: Path, title: str) -> str:
+def plot_against_length(rows: list[CsvRow], stem: Path, title: str) -> str:
     """Draw both definitions side by side; return tables and, for boot, the laws of growth."""
     by_definition = {name: agent_series(rows, chain_length, when) for name, when in DEFINITIONS.items()}
     panels = [
@@ -33,14 +34,13 @@ def plot_against_length(rows: list[dict[str, str]], stem: Path, title: str) -> s
     save_times_to_learn(stem, title, panels, cap=cap)
     parts = []
     for name, series in by_definition.items():
-        parts += [f"Learned: {name}. Median of seeds (seeds that learned, where not all did).", ""]
-        parts += [times_table("N", series), ""]
+        parts += [definition_heading(name), "", times_table("N", series), ""]
         solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
         parts += [f"Largest N learned by every seed: {solved}.", ""]
         parts += [f"boot: {describe_scaling(s.times)}" for s in series if s.label == "boot"] + [""]
     return "\n".join(parts).strip()
 
 
-def plot(rows: list[dict[str, str]], stem: Path) -> str:
+def plot(rows: list[CsvRow], stem: Path) -> str:
     """The paper's figure, with both definitions of "learned"."""
     return plot_against_length(rows, stem, "Time to learn the chain")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bootdqn.experiments.chain_scaling.plot import chain_length
-from bootdqn.experiments.tables import CsvRow, agent_series, episode_limit, learned_at, number, times_table
+from bootdqn.experiments.runner import CsvRow
+from bootdqn.experiments.tables import agent_series, episode_limit, learned_at, number, times_table
 from bootdqn.figures import Panel, save_times_to_learn
 
 
@@ -13,7 +14,7 @@ def _first_optimal_episode(row: CsvRow) -> float | None:
     return number(row["first_optimal_episode"])
 
 
-def plot(rows: list[dict[str, str]], stem: Path) -> str:
+def plot(rows: list[CsvRow], stem: Path) -> str:
     """A panel and two tables for every initial spread."""
     panels, parts = [], []
     for spread in dict.fromkeys(row["initial_spread"] for row in rows):

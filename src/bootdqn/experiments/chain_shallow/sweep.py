@@ -4,28 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bootdqn.agent import AGENTS, AgentConfig
-from bootdqn.experiments.chain_scaling.sweep import EPISODES
+from bootdqn.agent import AGENTS
+from bootdqn.experiments.chain_scaling.sweep import AGENT_NAMES, EPISODES, NUM_SEEDS
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
-_BOOT, _DQN = AGENTS["boot"], AGENTS["dqn"]
-_EXPLORATION: dict[str, AgentConfig] = {
-    "boot": _BOOT,
-    "thompson": replace(_BOOT, acting="head_per_step"),
-    "ensemble": replace(_BOOT, acting="vote"),
-    "dqn": replace(
-        _BOOT,
-        num_heads=1,
-        epsilon_start=_DQN.epsilon_start,
-        epsilon_end=_DQN.epsilon_end,
-        epsilon_anneal_steps=_DQN.epsilon_anneal_steps,
-    ),
-}
+_BOOT = AGENTS["boot"]
 _INITIAL_SPREADS = {"wide": _BOOT.initial_spread, "narrow": 0.3}
 """The tuned one, which makes half of the heads optimistic, and one about as narrow as a network's usual biases."""
 _LENGTHS: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (20,), "paper": (10, 20, 30)}
-_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 3, "paper": 3}
 
 
 def sweep(preset: Preset) -> list[Trial]:
@@ -36,12 +23,13 @@ def sweep(preset: Preset) -> list[Trial]:
             TrainConfig(
                 env=f"chain:{length},scrambled",
                 agent_name=name,
-                agent=replace(agent, initial_spread=spread),
+                # What was tuned for each is put back to what boot has.
+                agent=replace(AGENTS[name], initial_spread=spread, learning_rate=_BOOT.learning_rate),
                 episodes=EPISODES[preset],
-                num_seeds=_SEEDS[preset],
+                num_seeds=NUM_SEEDS[preset],
             ),
         )
         for width, spread in _INITIAL_SPREADS.items()
         for length in _LENGTHS[preset]
-        for name, agent in _EXPLORATION.items()
+        for name in AGENT_NAMES
     ]

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from bootdqn.experiments.chain_scaling.plot import chain_length
+from bootdqn.experiments.runner import CsvRow
 from bootdqn.experiments.tables import episode_limit, learned_at
 from bootdqn.figures import AGENT_COLOURS, save_dot_plot
 
 
-def plot(rows: list[dict[str, str]], stem: Path) -> str:
+def plot(rows: list[CsvRow], stem: Path) -> str:
     """Dots for every grid point; a table of mean times, in which not having learned counts as the last episode."""
     cap = episode_limit(rows)
     scores: dict[str, dict[str, list[float]]] = {}
@@ -25,11 +26,12 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
         stem,
         f"Episodes to learn scrambled chains of {chains}: every agent on the same grid",
         points,
-        {agent: [scores[agent][point] for point in points] for agent in scores},
+        {agent: [scores[agent].get(point, []) for point in points] for agent in scores},
         colours=AGENT_COLOURS,
         xlabel=f"episodes to learn ({cap:,}: not learned)",
     )
-    best = {agent: min(points, key=lambda p, a=agent: np.mean(scores[a][p])) for agent in scores}
+    means = {agent: {point: np.mean(times) for point, times in scores[agent].items()} for agent in scores}
+    best = {agent: min(means[agent], key=means[agent].__getitem__) for agent in scores}
     lines = [
         f"Mean episodes to learn over scrambled chains of {chains} and all seeds; a seed that did not learn "
         f"counts as {cap}. The best of each agent is marked.",
@@ -38,6 +40,9 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
         "|---|" + "---:|" * len(scores),
     ]
     for point in points:
-        cells = [f"{np.mean(scores[a][point]):.0f}" + (" *" if best[a] == point else "") for a in scores]
+        cells = [
+            f"{means[a][point]:.0f}" + (" *" if best[a] == point else "") if point in means[a] else ""
+            for a in scores
+        ]
         lines.append(f"| {point} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

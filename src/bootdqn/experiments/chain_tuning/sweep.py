@@ -10,7 +10,7 @@ from bootdqn.experiments.chain_scaling.sweep import AGENT_NAMES
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.training import TrainConfig
 
-GRID: dict[str, tuple[float, ...]] = {
+_GRID: dict[str, tuple[float, ...]] = {
     "initial_spread": (1.0, 3.0, 10.0, 30.0),
     "learning_rate": (1e-3, 3e-3),
 }
@@ -21,7 +21,7 @@ _SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
 
 def sweep(preset: Preset) -> list[Trial]:
     """All values of the grid for all agents; in the smoke preset, one of them."""
-    points = [dict(zip(GRID, values, strict=True)) for values in product(*GRID.values())]
+    points = [dict(zip(_GRID, values, strict=True)) for values in product(*_GRID.values())]
     if preset == "smoke":
         points = points[:1]
     return [

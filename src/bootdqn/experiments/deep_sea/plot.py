@@ -5,25 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from bootdqn.envs.catalog import make_env
-from bootdqn.experiments.tables import CsvRow, Times, episode_limit, largest_solved, times_by, times_table
-from bootdqn.figures import COLOURS, Panel, Series, save_times_to_learn
+from bootdqn.experiments.runner import CsvRow
+from bootdqn.experiments.tables import episode_limit, labelled_series, largest_solved, times_table
+from bootdqn.figures import Panel, save_times_to_learn
 from bootdqn.stats import deep_sea_score
 
 
-def plot(rows: list[dict[str, str]], stem: Path) -> str:
+def plot(rows: list[CsvRow], stem: Path) -> str:
     """Episodes to solve against size; a table, and the score of both variants."""
     groups = {
         "deterministic": [row for row in rows if "stochastic" not in row["env"]],
         "stochastic": [row for row in rows if "stochastic" in row["env"]],
     }
-    series = [
-        Series(name, colour, times_by(group, _size, _solved_at))
-        for (name, group), colour in zip(groups.items(), COLOURS, strict=False)
-    ]
-    cap = episode_limit(rows)
+    groups = {name: group for name, group in groups.items() if group}
+    series = labelled_series(groups, _size, _solved_at)
     panel = Panel("", "size N", series, bound=lambda n: 100 + 2.0**n, bound_label="100 + 2^N")
-    save_times_to_learn(stem, "bsuite's DeepSea", [panel], cap=cap, ylabel="episodes to solve")
-    scores = ", ".join(f"{s.label} {deep_sea_score(_solutions(s.times, cap)):.2f}" for s in series)
+    save_times_to_learn(stem, "bsuite's DeepSea", [panel], cap=episode_limit(rows), ylabel="episodes to solve")
+    scores = ", ".join(f"{name} {_score(group):.2f}" for name, group in groups.items())
     solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
     return "\n".join(
         [
@@ -36,7 +34,7 @@ def plot(rows: list[dict[str, str]], stem: Path) -> str:
     )
 
 
-def _size(row: CsvRow) -> float:
+def _size(row: CsvRow) -> int:
     return make_env(row["env"]).horizon
 
 
@@ -44,6 +42,6 @@ def _solved_at(row: CsvRow) -> float | None:
     return float(row["episodes"]) if int(row["solved"]) else None
 
 
-def _solutions(times: Times, last: int) -> dict[int, tuple[bool, int]]:
-    """By size, whether and when it was solved; bsuite has one seed a size."""
-    return {int(size): (False, last) if time is None else (True, int(time)) for size, (time,) in times.items()}
+def _score(rows: list[CsvRow]) -> float:
+    """Bsuite has one seed a size."""
+    return deep_sea_score({_size(row): (bool(int(row["solved"])), int(row["episodes"])) for row in rows})
