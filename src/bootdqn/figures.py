@@ -73,7 +73,7 @@ def save_learning_curve(
         if spread is not None:
             _draw_seeds(panels[1], spread, colour, None)
             panels[1].set_ylabel("std of Q over heads")
-            panels[1].set_ylim(bottom=0)
+            panels[1].set_yscale("log")  # a head that diverges would hide all others
         panels[-1].set_xlabel("episode")
         _save(figure, stem)
 
