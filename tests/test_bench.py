@@ -7,6 +7,7 @@ import pytest
 
 from bootdqn import bench
 from bootdqn.cli.main import main
+from bootdqn.tabular.agents import TABULAR_AGENTS
 
 
 def test_flops_by_hand():
@@ -60,6 +61,20 @@ def test_peers_are_shown_with_their_ratio(tmp_path, monkeypatch, capsys):
     text = capsys.readouterr().out
     assert f"{rates['bootdqn']:.1f}" in text
     assert f"{results['ratio']:.1f} times as fast as bsuite 0.0" in text.replace("\n", " ")
+
+
+def test_tabular_agents_are_timed(tmp_path, monkeypatch, capsys):
+    for name, value in (("SEEDS", 2), ("EPISODES", 5), ("LONG_EPISODES", 7)):
+        monkeypatch.setattr(bench, f"TABULAR_{name}", value)
+    assert main(["bench", "tabular", "--json", str(tmp_path / "bench.json")]) == 0
+    results = json.loads((tmp_path / "bench.json").read_text())
+    assert results["seconds"].keys() == TABULAR_AGENTS.keys()
+    captured = capsys.readouterr()
+    assert "ucrl2, 2 seeds, 7 episodes" in captured.err
+    text = captured.out
+    assert f"{results['seconds']['psrl']:.2f}" in text
+    assert "ucrl2, 7 episodes" in text
+    assert f"takes {results['vmapped_ratio']:.2f} times as long" in text.replace("\n", " ")
 
 
 def test_peers_that_are_not_installed(monkeypatch, capsys):

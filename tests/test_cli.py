@@ -55,7 +55,7 @@ def test_train_leaves_a_run_directory(tmp_path, capsys):
 def test_the_model_file_is_the_trained_network(tmp_path):
     result = bootdqn.train("chain:5", episodes=3, out=tmp_path / "run", num_heads=2, hidden=(4,))
     env = make_env("chain:5")
-    agent = make_agent(result.config.agent, make_network(result.config.agent, env.encoding, 2), 2)
+    agent = make_agent(result.config.deep, make_network(result.config.deep, env.encoding, 2), 2)
     learner = agent.init(jax.random.key(99))
     params, config = load_model(tmp_path / "run" / "models" / "seed0.safetensors", learner.params)
     assert config["env"] == "chain:5"
@@ -152,6 +152,42 @@ def test_a_failure_at_the_very_end_is_recorded(tmp_path, monkeypatch):
     assert (record["status"], record["error"]) == ("failed", "no space left")
 
 
+def test_an_agent_that_sees_the_state(tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["train", "stochastic-chain", "--agent", "psrl", "--episodes", "30", "--seeds", "2"]
+    assert main([*arguments, "--prior-transitions", "0.5", "--out", str(out)]) == 0
+    rows = read_rows(out)
+    assert tuple(rows[0]) == training.TABULAR_COLUMNS
+    assert [(row["seed"], row["episode"], row["steps"]) for row in rows[:3]] == [
+        ("0", "1", "15"), ("1", "1", "15"), ("0", "2", "30")
+    ]  # fmt: skip
+    assert len(rows) == 60
+    config = json.loads((out / "config.json").read_text())
+    assert (config["env"], config["agent_name"]) == ("stochastic_chain", "psrl")
+    assert config["agent"]["prior_transitions"] == 0.5
+    total = sum(float(row["regret"]) for row in rows if row["seed"] == "1")
+    assert json.loads((out / "run.json").read_text())["regret"]["1"] == pytest.approx(total, abs=1e-3)
+    assert f"{total:.4g}" in capsys.readouterr().out
+    assert (out / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert not (out / "models").exists()
+
+
+def test_agents_that_see_the_state_in_python():
+    result = bootdqn.train("river-swim", "epsilon-greedy", episodes=20, epsilon=0.5)
+    again = bootdqn.train("river-swim", "epsilon-greedy", episodes=20, epsilon=0.5)
+    assert (result.regret()[0] == again.regret()[0]).all()
+    assert (result.regret()[0] > 0).all()
+    assert not result.optimal(greedy=False)[0].any()
+    with pytest.raises(bootdqn.UserError, match="epsilon-greedy has no heads"):
+        result.belief(0)
+    with pytest.raises(bootdqn.UserError, match="unknown option of psrl 'num_heads'"):
+        bootdqn.train("river-swim", "psrl", num_heads=3)
+    with pytest.raises(bootdqn.UserError, match="psrl has no network"):
+        bootdqn.train("river-swim", "psrl", trunk=lambda key: key)
+    with pytest.raises(bootdqn.UserError, match="too many for agents that keep a table"):
+        bootdqn.train("deep_sea:100", "psrl")
+
+
 def test_ctrl_c_in_a_program_is_an_interrupt_there(tmp_path, monkeypatch):
     """`bootdqn.train` records what was done and does not swallow the interrupt."""
     sent = []
@@ -216,7 +252,7 @@ def test_list_names_what_there_is(capsys):
         assert name in text
     for entry in ENVS.values():
         spec = f"{entry.example},{entry.example_options}"
-        assert f"options follow the size: {spec}\n" in text
+        assert f"options follow: {spec}\n" in text
         make_env(spec)
 
 

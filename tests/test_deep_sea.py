@@ -36,7 +36,7 @@ RIGHT = [[0, 1, 1], [1, 0, 0], [0, 1, 1]]  # numpy's RandomState(42).binomial(1,
 
 
 def at(row, column, bad=False):
-    return DeepSeaState(jnp.int32(row), jnp.int32(column), jnp.bool_(bad))
+    return DeepSeaState(jnp.int32(row), jnp.int32(column), jnp.bool_(bad), jnp.float32(0))
 
 
 def action_for(env, row, column, goes_right):

@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,12 +21,14 @@ from bootdqn.errors import UserError
 from bootdqn.experiments.catalog import EXPERIMENTS
 from bootdqn.experiments.deep_sea.run import run as deep_sea_run
 from bootdqn.experiments.learning import measure_learning
+from bootdqn.experiments.regret import checkpoints, final_cell, measure_regret, regret_curve
 from bootdqn.experiments.runner import Context, read_results
 from bootdqn.experiments.tables import describe_scaling, largest_solved, learned_at
 from bootdqn.figures import Series
-from bootdqn.loops.compiled import Chunk, CompiledTraining, EpisodeMetrics
+from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
+from bootdqn.loops.groups import Chunk, SeedTraining
 from bootdqn.stats import BSUITE_LOGGED, consecutive_episodes_to_learn, episodes_to_learn
-from bootdqn.training import TrainConfig, require_finite
+from bootdqn.training import NAMED_AGENTS, TrainConfig, require_finite, run_training
 from bootdqn.types import UpdateMetrics
 
 ROOT = Path(__file__).parents[1]
@@ -37,10 +40,9 @@ def test_smoke_preset_runs_to_its_figure(name, tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["reproduce", name, "--preset", "smoke", "--out", str(out)]) == 0
     trials = EXPERIMENTS[name].sweep("smoke")
-    rows = read_results(out)
-    assert [row["trial"] for row in rows] == [t.name for t in trials for _ in t.config.seeds]
-    assert [(row["env"], row["agent"]) for row in rows] == [
-        (t.config.env, t.config.agent_name) for t in trials for _ in t.config.seeds
+    found = dict.fromkeys((row["trial"], row["env"], row["agent"], row["seed"]) for row in read_results(out))
+    assert list(found) == [
+        (t.name, t.config.env, t.config.agent_name, str(seed)) for t in trials for seed in t.config.seeds
     ]
     for suffix in (".png", ".svg"):
         assert (out / name).with_suffix(suffix).stat().st_size > 5000
@@ -86,7 +88,7 @@ def test_a_trial_ends_when_decided_and_says_what_the_whole_would(monkeypatch):
     monkeypatch.setattr("bootdqn.loops.compiled.MAX_STEPS_PER_CHUNK", 120)  # ten episodes
     shares: list[float] = []
     rows = measure_learning(SMALL, context(report=shares.append))
-    whole = CompiledTraining(make_env("chain:4"), SMALL.agent, seeds=(0, 1), episodes=260)
+    whole = CompiledTraining(make_env("chain:4"), SMALL.deep, seeds=(0, 1), episodes=260)
     flags = [(c.metrics.optimal, c.metrics.greedy_optimal) for c in whole.chunks()]
     training, greedy = (np.concatenate(parts, axis=1) for parts in zip(*flags, strict=True))
     assert rows is not None
@@ -147,7 +149,7 @@ def test_deep_sea_ends_when_decided_whatever_the_chunks(learns, stochastic, monk
 
 def test_a_loss_that_is_not_finite_counts_only_before_the_decision():
     updates = UpdateMetrics(*[jnp.array([[0.1, 0.1, jnp.nan, 0.1]])] * 3)
-    metrics = EpisodeMetrics(*[jnp.zeros((1, 4))] * 7, updates=updates)
+    metrics = EpisodeMetrics(*[jnp.zeros((1, 4))] * 8, updates=updates)
     chunk = Chunk(10, (7,), metrics)
     require_finite(chunk, SMALL, seed=7, end=12)
     with pytest.raises(UserError, match="seed 7 is no longer finite in episode 13"):
@@ -215,7 +217,7 @@ def test_figures_and_tables_come_from_the_committed_csv_alone(name, tmp_path, mo
     def forbidden(*_, **__):
         raise AssertionError("a plot must not train")
 
-    monkeypatch.setattr(CompiledTraining, "__init__", forbidden)
+    monkeypatch.setattr(SeedTraining, "__init__", forbidden)
     results = ROOT / "results" / name
     summary = EXPERIMENTS[name].plot(read_results(results), tmp_path / name)
     assert (tmp_path / f"{name}.png").exists()
@@ -252,6 +254,60 @@ def test_committed_trials_are_those_of_the_sweep(name):
         assert record["config"] == json.loads(json.dumps(dataclasses.asdict(trial.config)))
         assert record["git_revision"]
         assert not record["git_revision"].endswith("-dirty")
+
+
+@pytest.mark.parametrize("name", ["boot", "psrl"])
+def test_regret_is_summed_up_to_its_checkpoints(name):
+    config = TrainConfig(
+        env="stochastic_chain,noiseless", agent_name=name, agent=NAMED_AGENTS[name], episodes=40, num_seeds=2
+    )
+    shares: list[float] = []
+    rows = measure_regret(config, context(report=shares.append))
+    result = run_training(config, command="", out=None, progress=False)
+    assert rows is not None
+    assert [(row["seed"], row["episode"]) for row in rows] == [(s, e) for s in (0, 1) for e in checkpoints(40)]
+    for row in rows:
+        metrics, end = result.metrics[row["seed"]], row["episode"]
+        realised = end * 0.824711 - metrics.episode_return[:end].sum()
+        assert row["regret"] == pytest.approx(realised, abs=1e-3)
+        assert row["pseudo_regret"] == pytest.approx(metrics.regret[:end].sum(), abs=1e-3)
+    assert shares[-1] == 1
+    assert measure_regret(config, context(should_stop=lambda: True)) is None
+
+
+def test_checkpoints_suit_both_kinds_of_axes():
+    points = checkpoints(10_000).tolist()
+    assert set(range(500, 10_001, 500)) < set(points)
+    assert {10, 18, 32, 56, 100, 178, 1000} < set(points)
+    assert checkpoints(3).tolist() == [1, 2, 3]
+    assert checkpoints(1).tolist() == [1]
+
+
+def test_regret_curves_have_the_interval_of_the_mean():
+    rows = [{"episode": "5", "seed": str(s), "regret": str(v)} for s, v in enumerate((1.0, 2.0, 3.0))]
+    curve = regret_curve(rows, "psrl", "regret")
+    assert curve.means.tolist() == [2]
+    assert curve.half_widths[0] == pytest.approx(4.302653 / 3**0.5)  # Student's t with two degrees of freedom
+    assert final_cell(curve) == "2 ± 2"
+    assert final_cell(regret_curve(rows[:1], "psrl", "regret")) == "1"
+
+
+def test_growth_over_a_tenfold():
+    rows = [
+        {
+            "trial": "ucrl2",
+            "env": "stochastic_chain",
+            "episode": str(e),
+            "seed": "0",
+            "pseudo_regret": str(7 * e**0.5),
+        }
+        for e in (10, 100, 1000)
+    ]
+    with TemporaryDirectory() as folder:
+        table = EXPERIMENTS["ucrl2-long"].plot(rows, Path(folder) / "x")
+    # S sqrt(A T) = 6 sqrt(2 * 15 * 1000)
+    assert "| 10 | 22 | 104 |" in table
+    assert "| 1,000 | 221 (0.50) | 1,039 |" in table
 
 
 def test_growth_is_fitted_beyond_the_least_there_can_be():

@@ -16,9 +16,13 @@ import optax
 from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.envs.tabular import StochasticChain
 from bootdqn.errors import UserError
-from bootdqn.loops.compiled import CompiledTraining, available_cores, make_program
+from bootdqn.loops.compiled import CompiledTraining, make_program
+from bootdqn.loops.groups import available_cores
+from bootdqn.loops.tabular import TabularTraining
 from bootdqn.runs.directory import provenance
+from bootdqn.tabular.agents import TABULAR_AGENTS
 from bootdqn.types import Env
 
 CHAIN_CONFIG = replace(
@@ -42,6 +46,9 @@ PEERS_CONFIG = AgentConfig(
     target_period_updates=4,
 )
 """What bsuite's `boot_dqn` does by default, but with masks, and without its prior networks."""
+TABULAR_SEEDS = 10
+TABULAR_EPISODES = 2000
+TABULAR_LONG_EPISODES = 100_000
 _WARM_UP_EPISODES = 10
 """Episodes of DeepSea-20 after which both learn, and have compiled."""
 _ROUNDS = 5
@@ -136,6 +143,44 @@ def bench_chain(report: Callable[[str], None]) -> dict[str, Any]:
         "reference": reference,
         "seeds_vmapped_in_one_program": vmapped,
         "growth": growth,
+    }
+
+
+def bench_tabular(say: Callable[[str], None]) -> dict[str, Any]:
+    """Time agents that see the state on the stochastic chain, many seeds at once.
+
+    Args:
+        say: is told what is being measured.
+
+    Returns:
+        `seconds` of 2000 episodes in 10 seeds by agent, `ucrl2_long_seconds` of 100,000 episodes, and how much
+        longer 10 seeds take when vmapped into one program, in place of one program each (`vmapped_ratio`).
+    """
+    env = StochasticChain()
+
+    def seconds(name: str, episodes: int, group_size: int | None = None) -> float:
+        say(f"{name}, {TABULAR_SEEDS} seeds, {episodes:,} episodes")
+        seeds = range(TABULAR_SEEDS)
+        training = TabularTraining(
+            env, TABULAR_AGENTS[name], mdp=env.mdp, seeds=seeds, episodes=episodes, group_size=group_size
+        )
+        training.compile()
+        start = time.perf_counter()
+        for _ in training.chunks():
+            pass
+        return time.perf_counter() - start
+
+    by_agent = {name: seconds(name, TABULAR_EPISODES) for name in TABULAR_AGENTS}
+    vmapped = seconds("ucrl2", TABULAR_EPISODES, group_size=TABULAR_SEEDS)
+    return {
+        "setting": f"stochastic chain, {TABULAR_SEEDS} seeds, {TABULAR_EPISODES} episodes",
+        "cores": available_cores(),
+        "backend": jax.default_backend(),
+        "seconds": by_agent,
+        "vmapped_ratio": vmapped / by_agent["ucrl2"],
+        "long_episodes": TABULAR_LONG_EPISODES,
+        "ucrl2_long_seconds": seconds("ucrl2", TABULAR_LONG_EPISODES),
+        **provenance(),
     }
 
 

@@ -24,7 +24,15 @@ AGENT_COLOURS: dict[str, str] = {
     "thompson": "#E69F00",
     "ensemble": "#009E73",
     "dqn": "#CC79A7",
+    "psrl": "#D55E00",
+    "rlsvi": "#E69F00",
+    "ucrl2": "#009E73",
+    "ucbvi": "#56B4E9",
+    "epsilon-greedy": "#000000",
+    "q-learning": "#7F7F7F",
+    "optimistic-q": "#8C510A",
 }
+"""Agents that are never drawn together share some."""
 _STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
@@ -45,35 +53,44 @@ Curves = Sequence[ArrayLike]
 """One array [episodes] a seed; after an interruption lengths may differ."""
 
 
+class Below(NamedTuple):
+    """What else a learning curve shows, below the returns."""
+
+    ylabel: str
+    curves: Curves
+    log_y: bool = False
+
+
 def save_learning_curve(
-    stem: Path, title: str, *, returns: Curves, greedy: Curves, spread: Curves | None, best: float, colour: str
+    stem: Path, title: str, *, returns: Curves, greedy: Curves, below: Below | None, best: float, colour: str
 ) -> None:
-    """Return and head disagreement over the episodes of a run.
+    """Return, and something else below it, over the episodes of a run.
 
     Args:
         stem: path without suffix; a PNG and an SVG are written.
         title: of the figure.
         returns: of the training episodes.
-        greedy: of the evaluations by vote.
-        spread: standard deviation of the values over heads; None where there is one head.
+        greedy: of the evaluations by vote; empty where there are none.
+        below: the lower panel.
         best: the optimal return.
         colour: of the agent.
     """
     with rc_context(_STYLE):
         figure = Figure(figsize=(7.2, 5.2), layout="constrained")
-        panels = figure.subplots(1 if spread is None else 2, 1, sharex=True, squeeze=False)[:, 0]
+        panels = figure.subplots(1 if below is None else 2, 1, sharex=True, squeeze=False)[:, 0]
         top = panels[0]
-        _draw_seeds(top, greedy, "#999999", "by vote")
-        _draw_seeds(top, returns, colour, "training episodes")
-        top.axhline(best, color="black", linewidth=0.8, linestyle=":", label=f"optimum {best:g}")
+        if greedy:
+            _draw_seeds(top, [running_mean(curve) for curve in greedy], "#999999", "by vote")
+        _draw_seeds(top, [running_mean(curve) for curve in returns], colour, "training episodes")
+        top.axhline(best, color="black", linewidth=0.8, linestyle=":", label=f"optimum {best:.4g}")
         top.set_ylabel(f"return, mean of {_WINDOW} episodes")
-        top.legend(loc="center right")
+        top.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, fontsize=8)
         num_seeds = len(returns)
         top.set_title(f"{title}, {num_seeds} seed{'s' if num_seeds > 1 else ''}", loc="left")
-        if spread is not None:
-            _draw_seeds(panels[1], spread, colour, None)
-            panels[1].set_ylabel("std of Q over heads")
-            panels[1].set_yscale("log")  # a head that diverges would hide all others
+        if below is not None:
+            _draw_seeds(panels[1], below.curves, colour, None)
+            panels[1].set_ylabel(below.ylabel)
+            panels[1].set_yscale("log" if below.log_y else "linear")
         panels[-1].set_xlabel("episode")
         _save(figure, stem)
 
@@ -184,6 +201,85 @@ def save_times_to_learn(
         _save(figure, stem)
 
 
+class RegretCurve(NamedTuple):
+    """Regret so far of one agent: the mean over seeds, after some numbers of episodes."""
+
+    label: str
+    """Up to a hyphen and more, the agent's name."""
+    episodes: NDArray[np.int_]
+    means: NDArray[np.floating]
+    half_widths: NDArray[np.floating]
+    """Of the 95% interval of the mean; NaN where there is one seed."""
+
+
+class RegretPanel(NamedTuple):
+    """One set of axes."""
+
+    title: str
+    curves: Sequence[RegretCurve]
+    bound: Callable[[NDArray[np.floating]], NDArray[np.floating]] | None = None
+    """A curve over episodes to compare with."""
+    bound_label: str = ""
+
+
+def save_regret(
+    stem: Path,
+    title: str,
+    panels: Sequence[Sequence[RegretPanel]],
+    *,
+    ylabels: Sequence[str],
+    log: bool = False,
+) -> None:
+    """Regret over episodes, a line an agent with the interval of its mean as a band.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: of the figure.
+        panels: rows of panels.
+        ylabels: of every row.
+        log: whether both axes are logarithmic.
+    """
+    with rc_context(_STYLE):
+        rows, columns = len(panels), len(panels[0])
+        size = (2.0 + (3.0 if columns > 1 else 5.0) * columns, 0.6 + (2.8 if rows > 1 else 4.0) * rows)
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=True, sharey="row", squeeze=False)
+        handles: dict[str, Any] = {}
+        for all_axes, row, ylabel in zip(grid, panels, ylabels, strict=True):
+            for axes, panel in zip(all_axes, row, strict=True):
+                for curve in panel.curves:
+                    handles[curve.label] = _draw_regret(axes, curve)
+                if panel.bound is not None:
+                    x = panel.curves[0].episodes.astype(float)
+                    handles[panel.bound_label] = axes.plot(x, panel.bound(x), "k:", linewidth=1.0)[0]
+                if log:
+                    axes.set_xscale("log")
+                    axes.set_yscale("log")
+                axes.set_title(panel.title, loc="left", fontsize=10)
+            all_axes[0].set_ylabel(ylabel)
+        for axes in grid[-1]:
+            axes.set_xlabel("episode")
+        grid[0, -1].legend(
+            handles.values(), handles.keys(), fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0)
+        )
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        _save(figure, stem)
+
+
+def _draw_regret(axes: Axes, curve: RegretCurve) -> Any:
+    """A line with its band; returns the line."""
+    agent, _, variant = curve.label.partition("-")
+    if curve.label in AGENT_COLOURS:
+        agent, variant = curve.label, ""
+    colour = AGENT_COLOURS[agent]
+    line = axes.plot(curve.episodes, curve.means, color=colour, linestyle="--" if variant else "-", linewidth=1.6)[
+        0
+    ]
+    low, high = curve.means - curve.half_widths, curve.means + curve.half_widths
+    axes.fill_between(curve.episodes, low, high, color=colour, alpha=0.2, linewidth=0)
+    return line
+
+
 def save_dot_plot(
     stem: Path,
     title: str,
@@ -239,7 +335,7 @@ def _lane(index: int) -> float:
 
 def _draw_seeds(axes: Axes, curves: Curves, colour: str, label: str | None) -> None:
     """A thin line a seed, and their median where all have values."""
-    arrays = [_running_mean(np.asarray(curve)) for curve in curves]
+    arrays = [np.asarray(curve) for curve in curves]
     for array in arrays:
         axes.plot(np.arange(1, len(array) + 1), array, color=colour, linewidth=0.6, alpha=0.35)
     shortest = min(map(len, arrays))
@@ -247,8 +343,9 @@ def _draw_seeds(axes: Axes, curves: Curves, colour: str, label: str | None) -> N
     axes.plot(np.arange(1, shortest + 1), median, color=colour, linewidth=1.8, label=label)
 
 
-def _running_mean(values: NDArray[np.floating]) -> NDArray[np.floating]:
+def running_mean(curve: ArrayLike) -> NDArray[np.floating]:
     """Mean of each value and up to `_WINDOW` - 1 before it, over those that are not NaN."""
+    values = np.asarray(curve)
     padded = np.concatenate([np.full(_WINDOW - 1, np.nan), values])
     windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)
     known = ~np.isnan(windows)

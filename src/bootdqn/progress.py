@@ -13,7 +13,7 @@ import numpy as np
 from rich import progress as rich_progress
 from rich.console import Console
 
-from bootdqn.loops.compiled import Chunk
+from bootdqn.loops.groups import Chunk
 
 _SECONDS_BETWEEN_LINES = 5.0
 _RECENT_EPISODES = 20

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -15,19 +15,25 @@ from jax import Array
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.errors import UserError, require, require_known
-from bootdqn.figures import AGENT_COLOURS, save_learning_curve
-from bootdqn.loops.compiled import Chunk, CompiledTraining, EpisodeMetrics
+from bootdqn.figures import AGENT_COLOURS, Below, running_mean, save_learning_curve
+from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
+from bootdqn.loops.groups import Chunk
+from bootdqn.loops.tabular import TabularMetrics, TabularTraining
 from bootdqn.progress import Progress, stop_on_interrupt
 from bootdqn.runs.directory import RunDirectory
 from bootdqn.runs.models import save_model
 from bootdqn.stats import episodes_to_learn
+from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
 from bootdqn.types import Agent, Belief, Env, Params
 
+NAMED_AGENTS: dict[str, AgentConfig | TabularAgent] = {**AGENTS, **TABULAR_AGENTS}
+"""All that can be trained by name: configurations of the deep agent, and agents that see the state."""
 COLUMNS = (
     "seed",
     "episode",
     "steps",
     "return",
+    "regret",
     "greedy_return",
     "head",
     "epsilon",
@@ -37,6 +43,10 @@ COLUMNS = (
     "q_spread",
 )
 """Of `metrics.csv`; docs/architecture.md says what each means."""
+TABULAR_COLUMNS = COLUMNS[: COLUMNS.index("regret") + 1]
+"""The same for agents that see the state."""
+
+AnyChunk = Chunk[EpisodeMetrics] | Chunk[TabularMetrics]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +57,7 @@ class TrainConfig:
     """The environment's name, such as `chain:50`."""
     agent_name: str = "boot"
     """The named configuration that `agent` started from."""
-    agent: AgentConfig = AGENTS["boot"]
+    agent: AgentConfig | TabularAgent = AGENTS["boot"]
     """The agent's full configuration."""
     episodes: int = 500
     """Training episodes a seed."""
@@ -62,7 +72,18 @@ class TrainConfig:
         require(self.num_seeds >= 1, f"seeds must be at least 1, got {self.num_seeds}")
         require(self.seed >= 0, f"seed must not be negative, got {self.seed}")
         require(self.seed + self.num_seeds <= 2**32, f"seeds must be below 2**32, got {self.seed}")
-        require_known("agent", self.agent_name, AGENTS)
+        require_known("agent", self.agent_name, NAMED_AGENTS)
+
+    @property
+    def deep(self) -> AgentConfig:
+        """The agent's configuration, where it is known to be a deep one."""
+        assert isinstance(self.agent, AgentConfig)
+        return self.agent
+
+    @property
+    def dithers(self) -> bool:
+        """Whether random actions never cease: such an agent is judged without them."""
+        return self.agent.dithers if isinstance(self.agent, AgentConfig) else self.agent.epsilon > 0
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -76,11 +97,11 @@ class TrainResult:
 
     config: TrainConfig
     env: Env
-    agent: Agent
-    metrics: dict[int, EpisodeMetrics]
+    agent: Agent | TabularAgent
+    metrics: dict[int, EpisodeMetrics | TabularMetrics]
     """By seed; every field [episodes]."""
     params: dict[int, Params]
-    """Online parameters by seed."""
+    """Online parameters by seed; none for an agent that sees the state."""
     interrupted: bool
     """Whether the run was stopped before its last episode."""
     path: Path | None
@@ -93,7 +114,7 @@ class TrainResult:
             greedy: the evaluations by vote, without dithering, in place of the training episodes. By default
                 only where the agent dithers: as the paper has it (appendix C), it is not judged by that.
         """
-        greedy = self.config.agent.dithers if greedy is None else greedy
+        greedy = self.config.dithers if greedy is None else greedy
         return {seed: np.asarray(m.greedy_optimal if greedy else m.optimal) for seed, m in self.metrics.items()}
 
     def episodes_to_learn(self, *, greedy: bool | None = None) -> dict[int, int | None]:
@@ -104,8 +125,14 @@ class TrainResult:
         """
         return {seed: episodes_to_learn(flags) for seed, flags in self.optimal(greedy=greedy).items()}
 
+    def regret(self) -> dict[int, np.ndarray]:
+        """By seed, what the actions of each episode lost in expectation."""
+        return {seed: np.asarray(m.regret) for seed, m in self.metrics.items()}
+
     def belief(self, obs: Any, seed: int | None = None) -> Belief:
         """What the heads of one seed (the first by default) now say about an observation."""
+        if not isinstance(self.agent, Agent):
+            raise UserError(f"{self.config.agent_name} has no heads that could believe anything; boot has")
         params = self.params[self.config.seed if seed is None else seed]
         learner = jax.eval_shape(self.agent.init, jax.random.key(0))._replace(params=params)
         return self.agent.belief(learner, jax.numpy.asarray(obs))
@@ -126,23 +153,25 @@ def train(
     """Train an agent on an environment; on Ctrl-C, record what was done and raise `KeyboardInterrupt`.
 
     Args:
-        env: a name such as `chain:50`, or a `Chain` or `DeepSea`.
-        agent: one of `dqn`, `ensemble`, `thompson`, `boot`, `boot+`.
+        env: a name such as `chain:50`, or a `Chain`, `DeepSea`, `StochasticChain` or `RiverSwim`.
+        agent: one of `dqn`, `ensemble`, `thompson`, `boot`, `boot+`; or one that sees the state, such as `psrl`.
         episodes: training episodes a seed.
         num_seeds: how many independent trainings, side by side.
         seed: of the first; the others count up from it.
         out: a run directory to write; none by default.
         progress: show it.
         trunk: (key) -> an Equinox module that heads share, from the encoded observation to features.
-        options: fields of `AgentConfig` that differ from the named agent's, such as `num_heads=20`.
+        options: fields that differ from the named agent's: of `AgentConfig`, such as `num_heads=20`, or of its
+            class in `bootdqn.tabular.agents`.
     """
-    require_known("agent", agent, AGENTS)
+    require_known("agent", agent, NAMED_AGENTS)
+    default = NAMED_AGENTS[agent]
     for name in options:
-        require_known("agent option", name, [f.name for f in dataclasses.fields(AgentConfig)])
+        require_known(f"option of {agent}", name, [f.name for f in dataclasses.fields(default)])
     config = TrainConfig(
         env=env if isinstance(env, str) else env_spec(env),
         agent_name=agent,
-        agent=dataclasses.replace(AGENTS[agent], **options),
+        agent=dataclasses.replace(default, **options),
         episodes=episodes,
         num_seeds=num_seeds,
         seed=seed,
@@ -176,11 +205,12 @@ def run_training(
     """
     env = make_env(config.env)
     config = dataclasses.replace(config, env=env_spec(env))
-    training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes, trunk=trunk)
+    training = make_training(env, config, trunk)
     _require_memory(training.memory_bytes())
     if out is None:
         return _train(training, config, None, progress)
-    directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=COLUMNS)
+    columns = COLUMNS if isinstance(training, CompiledTraining) else TABULAR_COLUMNS
+    directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=columns)
     try:
         result = _train(training, config, directory, progress)
         _record(directory, result)
@@ -191,8 +221,21 @@ def run_training(
     return result
 
 
+def make_training(
+    env: Env, config: TrainConfig, trunk: Callable[[Array], Any] | None = None
+) -> CompiledTraining | TabularTraining:
+    """The loop that suits the agent; `trunk` is as for `train`."""
+    if isinstance(config.agent, AgentConfig):
+        return CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes, trunk=trunk)
+    require(trunk is None, f"{config.agent_name} has no network, and so no trunk")
+    return TabularTraining(env, config.agent, mdp=env.mdp, seeds=config.seeds, episodes=config.episodes)
+
+
 def _train(
-    training: CompiledTraining, config: TrainConfig, directory: RunDirectory | None, progress: bool
+    training: CompiledTraining | TabularTraining,
+    config: TrainConfig,
+    directory: RunDirectory | None,
+    progress: bool,
 ) -> TrainResult:
     """Run the loop, with its progress shown and its metrics written."""
     bar = Progress(
@@ -212,15 +255,17 @@ def _train(
         training.env,
         training.agent,
         metrics,
-        training.params(),
+        training.params() if isinstance(training, CompiledTraining) else {},
         interrupted=done < config.episodes * config.num_seeds,
         path=None if directory is None else directory.path,
     )
 
 
-def _gather(chunks: Iterator[Chunk], observe: Callable[[Chunk], None]) -> dict[int, EpisodeMetrics]:
+def _gather(
+    chunks: Iterator[AnyChunk], observe: Callable[[AnyChunk], None]
+) -> dict[int, EpisodeMetrics | TabularMetrics]:
     """All chunks joined, by seed."""
-    parts: dict[int, list[EpisodeMetrics]] = {}
+    parts: dict[int, list[EpisodeMetrics | TabularMetrics]] = {}
     for chunk in chunks:
         for index, seed in enumerate(chunk.seeds):
             parts.setdefault(seed, []).append(jax.tree.map(lambda x, i=index: x[i], chunk.metrics))
@@ -228,17 +273,23 @@ def _gather(chunks: Iterator[Chunk], observe: Callable[[Chunk], None]) -> dict[i
     return {seed: jax.tree.map(lambda *xs: np.concatenate(xs), *parts[seed]) for seed in sorted(parts)}
 
 
-def _recorded(chunks: Iterator[Chunk], directory: RunDirectory | None, config: TrainConfig) -> Iterator[Chunk]:
+def _recorded(
+    chunks: Iterator[AnyChunk], directory: RunDirectory | None, config: TrainConfig
+) -> Iterator[AnyChunk]:
     """Pass chunks on once they are on disk and found finite."""
+    horizon = make_env(config.env).horizon
     for chunk in chunks:
         if directory is not None:
-            directory.append_rows(_rows(chunk, config))
-        for seed in chunk.seeds:
-            require_finite(chunk, config, seed=seed)
+            directory.append_rows(_rows(chunk, config, horizon))
+        if isinstance(chunk.metrics, EpisodeMetrics):
+            for seed in chunk.seeds:
+                require_finite(cast(Chunk[EpisodeMetrics], chunk), config, seed=seed)
         yield chunk
 
 
-def require_finite(chunk: Chunk, config: TrainConfig, *, seed: int, end: int | None = None) -> None:
+def require_finite(
+    chunk: Chunk[EpisodeMetrics], config: TrainConfig, *, seed: int, end: int | None = None
+) -> None:
     """Raise `UserError` if a loss of the chunk is not finite, in one seed and before the episode number `end`."""
     losses = chunk.metrics.updates.loss[chunk.seeds.index(seed)]
     if end is not None:
@@ -247,32 +298,32 @@ def require_finite(chunk: Chunk, config: TrainConfig, *, seed: int, end: int | N
     if len(bad):
         raise UserError(
             f"training diverged: the loss of seed {seed} is no longer finite in episode "
-            f"{chunk.first_episode + bad[0] + 1}; a smaller learning rate (now {config.agent.learning_rate:g}) or "
+            f"{chunk.first_episode + bad[0] + 1}; a smaller learning rate (now {config.deep.learning_rate:g}) or "
             "the huber loss may help"
         )
 
 
-def _rows(chunk: Chunk, config: TrainConfig) -> Iterator[tuple[Any, ...]]:
+def _rows(chunk: AnyChunk, config: TrainConfig, horizon: int) -> Iterator[tuple[Any, ...]]:
     """Rows of `metrics.csv`, by episode and then by seed."""
     m = chunk.metrics
-    horizon = make_env(config.env).horizon
-    committed = config.agent.acting == "committed_head"
     for index in range(m.episode_return.shape[1]):
         episode = chunk.first_episode + index + 1
         for row, seed in enumerate(chunk.seeds):
             at = row, index
-            learned = m.num_updates[at] > 0
-            yield (
-                seed,
-                episode,
-                episode * horizon,
-                m.episode_return[at],
-                m.greedy_return[at],
-                m.head[at] if committed else "",
-                m.epsilon[at],
-                m.num_updates[at],
-                *(values[at] if learned else "" for values in m.updates),
-            )
+            cells = (seed, episode, episode * horizon, m.episode_return[at], m.regret[at])
+            yield (*cells, *_deep_cells(m, at, config.deep)) if isinstance(m, EpisodeMetrics) else cells
+
+
+def _deep_cells(m: EpisodeMetrics, at: tuple[int, int], config: AgentConfig) -> tuple[Any, ...]:
+    """The columns that only deep agents have."""
+    learned = m.num_updates[at] > 0
+    return (
+        m.greedy_return[at],
+        m.head[at] if config.acting == "committed_head" else "",
+        m.epsilon[at],
+        m.num_updates[at],
+        *(values[at] if learned else "" for values in m.updates),
+    )
 
 
 def _record(directory: RunDirectory, result: TrainResult) -> None:
@@ -281,22 +332,35 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
     for seed, params in result.params.items():
         save_model(directory.path / "models" / f"seed{seed}.safetensors", params, config)
     if result.metrics:
-        by_seed = result.metrics.values()
-        save_learning_curve(
-            directory.path / "learning_curve",
-            f"{result.config.agent_name} on {result.config.env}",
-            returns=[m.episode_return for m in by_seed],
-            greedy=[m.greedy_return for m in by_seed],
-            spread=None
-            if result.config.agent.num_heads == 1
-            else [np.where(m.num_updates > 0, m.updates.q_spread, np.nan) for m in by_seed],
-            best=result.env.solved_return,
-            colour=AGENT_COLOURS[result.config.agent_name],
-        )
+        _draw(directory.path / "learning_curve", result)
     directory.finish(
         "interrupted" if result.interrupted else "finished",
+        regret={seed: float(regrets.sum(dtype=float)) for seed, regrets in result.regret().items()},
         episodes_to_learn=result.episodes_to_learn(greedy=False),
         greedy_episodes_to_learn=result.episodes_to_learn(greedy=True),
+    )
+
+
+def _draw(stem: Path, result: TrainResult) -> None:
+    """Returns, and below how far heads disagree or, for an agent that has none, the regret."""
+    by_seed = list(result.metrics.values())
+    deep = [m for m in by_seed if isinstance(m, EpisodeMetrics)]
+    if not deep:
+        below = Below("regret so far", [np.cumsum(m.regret) for m in by_seed])
+    elif result.config.deep.num_heads > 1:
+        spread = [np.where(m.num_updates > 0, m.updates.q_spread, np.nan) for m in deep]
+        # A head that diverges would hide all others.
+        below = Below("std of Q over heads", [running_mean(values) for values in spread], log_y=True)
+    else:
+        below = None
+    save_learning_curve(
+        stem,
+        f"{result.config.agent_name} on {result.config.env}",
+        returns=[m.episode_return for m in by_seed],
+        greedy=[m.greedy_return for m in deep],
+        below=below,
+        best=result.env.solved_return,
+        colour=AGENT_COLOURS[result.config.agent_name],
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import jax.numpy as jnp
 from jax import Array
 
+from bootdqn.tabular.mdp import MDP
+
 Params = Any
 """A pytree of arrays: the trainable part of a network."""
 
@@ -140,12 +142,21 @@ class Env(Protocol):
         ...
 
     @property
+    def mdp(self) -> MDP:
+        """The exact problem, for agents that see the state."""
+        ...
+
+    @property
     def solved_return(self) -> float:
         """What an optimal episode collects, in expectation."""
         ...
 
     def is_optimal(self, state: Any, episode_return: Array) -> Array:
         """(state at the end of an episode, its return) -> whether no episode could have gone better."""
+        ...
+
+    def regret(self, state: Any, episode_return: Array) -> Array:
+        """(state at the end of an episode, its return) -> what its actions lost in expectation; at best 0."""
         ...
 
     def reset(self, key: Array) -> tuple[Any, Array]:

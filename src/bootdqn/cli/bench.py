@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.bench import bench_chain, bench_peers
+from bootdqn.bench import bench_chain, bench_peers, bench_tabular
 from bootdqn.errors import require, require_known
 from bootdqn.runs.directory import write_json
 
@@ -21,6 +21,7 @@ _DESCRIPTION = """Measure speed on this machine; everything in one run, so that 
 examples:
   bootdqn bench chain
   bootdqn bench chain --json bench.json
+  bootdqn bench tabular
   bootdqn bench peers"""
 
 
@@ -29,7 +30,7 @@ class Options:
     """The command line of `bootdqn bench`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
-    """Benchmark: chain; peers (bsuite's own agent beside ours)."""
+    """Benchmark: chain; tabular (agents that see the state); peers (bsuite's own agent beside ours)."""
     json: Path | None = None
     """Also write the figures to this file."""
 
@@ -84,4 +85,21 @@ def _show_peers(console: Console, results: dict[str, Any]) -> None:
     console.print(f"bootdqn is {results['ratio']:.1f} times as fast as bsuite {results['bsuite']}")
 
 
-_BENCHMARKS = {"chain": (bench_chain, _show_chain), "peers": (bench_peers, _show_peers)}
+def _show_tabular(console: Console, results: dict[str, Any]) -> None:
+    table = Table()
+    for heading in ("", "seconds"):
+        table.add_column(heading, justify="right")
+    for name, seconds in results["seconds"].items():
+        table.add_row(name, f"{seconds:.2f}")
+    table.add_row(f"ucrl2, {results['long_episodes']:,} episodes", f"{results['ucrl2_long_seconds']:.2f}")
+    console.print(table)
+    console.print(
+        f"ucrl2 with all seeds vmapped into one program takes {results['vmapped_ratio']:.2f} times as long"
+    )
+
+
+_BENCHMARKS = {
+    "chain": (bench_chain, _show_chain),
+    "tabular": (bench_tabular, _show_tabular),
+    "peers": (bench_peers, _show_peers),
+}

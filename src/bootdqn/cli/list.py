@@ -12,6 +12,7 @@ from rich.table import Table
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import ENVS
 from bootdqn.experiments.catalog import EXPERIMENTS
+from bootdqn.tabular.agents import TABULAR_AGENTS
 
 
 def main(arguments: list[str]) -> int:
@@ -37,8 +38,10 @@ def _show() -> None:
                 values = ", ".join(get_args(kinds[field.name])) or kinds[field.name].__name__
                 table.add_row(field.name, str(field.default).lower(), values)
         console.print(table)
-        console.print(f"options follow the size: [cyan]{entry.example},{entry.example_options}[/cyan]\n")
-    table = Table(title="agents", title_justify="left", box=None, padding=(0, 2))
+        for preset, options in entry.presets.items():
+            console.print(f"  {preset}: " + ", ".join(f"{option}={value}" for option, value in options.items()))
+        console.print(f"options follow: [cyan]{entry.example},{entry.example_options}[/cyan]\n")
+    table = Table(title="deep agents", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")
     table.add_column("differs from boot in")
     for name, config in AGENTS.items():
@@ -48,6 +51,12 @@ def _show() -> None:
             if getattr(config, field.name) != getattr(AGENTS["boot"], field.name)
         ]
         table.add_row(name, ", ".join(changed) or "-")
+    console.print(table)
+    table = Table(title="\nagents that see the state", title_justify="left", box=None, padding=(0, 2))
+    table.add_column("name", style="bold")
+    table.add_column("is")
+    for name, agent in TABULAR_AGENTS.items():
+        table.add_row(name, (type(agent).__doc__ or "").partition("\n")[0])
     console.print(table)
     table = Table(title="\nexperiments (bootdqn reproduce NAME)", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")

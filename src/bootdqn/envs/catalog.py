@@ -1,13 +1,15 @@
-"""Environments by name: `chain:50`, `chain:50,scrambled,features=one_hot`, `deep_sea:20,stochastic`."""
+"""Environments by name: `chain:50`, `chain:50,scrambled,features=one_hot`, `stochastic_chain,noiseless`."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.envs.tabular import RiverSwim, StochasticChain
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.types import Env
 
@@ -19,10 +21,12 @@ class Entry:
     make: type
     """A dataclass; its fields are the options."""
     size_field: str
-    """The field that the number behind the colon sets."""
+    """The field that the number behind the colon sets; it may be left out where that has a default."""
     example: str
     example_options: str
     summary: str
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Names for several options at once; an option that is given as well wins."""
 
 
 ENVS: dict[str, Entry] = {
@@ -40,6 +44,24 @@ ENVS: dict[str, Entry] = {
         "stochastic,mapping_seed=7",
         "bsuite's DeepSea: an N x N grid whose reward only N right moves in a row reach",
     ),
+    "stochastic_chain": Entry(
+        StochasticChain,
+        "length",
+        "stochastic_chain",
+        "noiseless,scrambled",
+        "the paper's stochastic chain of 6 states: right fails half of the time",
+        {
+            "tabularl": {"left_reward": 0.01, "reward_std": 1.0},
+            "noiseless": {"left_reward": 0.001, "reward_std": 0.0},
+        },
+    ),
+    "river_swim": Entry(
+        RiverSwim,
+        "length",
+        "river_swim",
+        "reward_std=1",
+        "RiverSwim: 6 states against a current",
+    ),
 }
 
 
@@ -47,35 +69,51 @@ def make_env(spec: str) -> Env:
     """The environment that `spec` names.
 
     Args:
-        spec: `family:size`, then any options, each behind a comma: `name=value`, or a bare name for true.
+        spec: `family:size`, or `family` where there is a usual size, then any options, each behind a comma:
+            `name=value`, a bare name for true, or the name of a preset.
     """
     head, *options = spec.split(",")
-    family, _, size = head.partition(":")
+    family, has_size, size = head.partition(":")
+    family = family.replace("-", "_")
     require_known("environment", family, ENVS)
     entry = ENVS[family]
-    require(size != "", f"environment {spec!r} needs a size, as in {entry.example}")
-    fields = {entry.size_field: _parse(entry, entry.size_field, size)}
+    needs_size = _defaults(entry)[entry.size_field] is dataclasses.MISSING
+    require(
+        size != "" or not (has_size or needs_size), f"environment {spec!r} needs a size, as in {entry.example}"
+    )
+    fields = {entry.size_field: _parse(entry, entry.size_field, size)} if size else {}
+    preset: Mapping[str, Any] = {}
     for option in options:
         name, has_value, text = option.partition("=")
-        require_known(f"option of {family}", name, _option_names(entry))
+        require_known(f"option of {family}", name, [*_option_names(entry), *entry.presets])
+        if name in entry.presets:
+            require(not (preset or has_value), f"{spec!r} may name one preset, without a value")
+            preset = entry.presets[name]
+            continue
         require(name not in fields, f"option {name!r} is given twice in {spec!r}")
         fields[name] = _parse(entry, name, text if has_value else "true")
-    return entry.make(**fields)
+    return entry.make(**{**preset, **fields})
 
 
 def env_spec(env: Env) -> str:
     """The shortest spec that names `env`: the inverse of `make_env`."""
     for family, entry in ENVS.items():
         if type(env) is entry.make:
-            defaults = {f.name: f.default for f in dataclasses.fields(entry.make)}
+            defaults = _defaults(entry)
             options = [(name, getattr(env, name)) for name in _option_names(entry)]
             changed = [
                 name if value is True else f"{name}={str(value).lower() if value is False else value}"
                 for name, value in options
                 if value != defaults[name]
             ]
-            return ",".join([f"{family}:{getattr(env, entry.size_field)}", *changed])
+            size = getattr(env, entry.size_field)
+            head = family if size == defaults[entry.size_field] else f"{family}:{size}"
+            return ",".join([head, *changed])
     raise UserError(f"{type(env).__name__} is not in the catalog; known: {', '.join(ENVS)}")
+
+
+def _defaults(entry: Entry) -> dict[str, Any]:
+    return {f.name: f.default for f in dataclasses.fields(entry.make)}
 
 
 def _option_names(entry: Entry) -> list[str]:

@@ -8,14 +8,21 @@ from typing import Literal, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from bootdqn.errors import require, require_known
+from bootdqn.tabular.mdp import MDP, require_small
 from bootdqn.types import Encoding, Step
 
 LEFT_REWARD = 0.001
 RIGHT_REWARD = 1.0
 START = 1
 """Index of s_2."""
+
+
+def draw_right_actions(length: int, seed: int) -> NDArray[np.int64]:
+    """Which of two actions means right in every state of a scrambled chain [N]; longer ones continue shorter."""
+    return np.random.default_rng(seed).integers(0, 2, length)
 
 
 class ChainState(NamedTuple):
@@ -85,13 +92,31 @@ class Chain:
         del state
         return episode_return >= self.solved_return
 
+    def regret(self, state: ChainState, episode_return: Array) -> Array:
+        """What the episode missed of the optimum; nothing is left to chance."""
+        del state
+        return self.solved_return - episode_return
+
     @property
     def right_actions(self) -> tuple[int, ...]:
         """Which action means right, for every state [N]."""
         if not self.scrambled:
             return (1,) * self.length
-        rng = np.random.default_rng(self.scramble_seed)
-        return tuple(int(a) for a in rng.integers(0, 2, self.length))
+        return tuple(draw_right_actions(self.length, self.scramble_seed).tolist())
+
+    @property
+    def mdp(self) -> MDP:
+        """The exact problem."""
+        require_small(self.length, self.num_actions)
+        goes_right = np.array(self.right_actions)[:, None] == np.arange(self.num_actions)
+        moved, rewards = map(np.asarray, self._outcome(jnp.arange(self.length)[:, None], jnp.asarray(goes_right)))
+        return MDP(
+            transitions=np.eye(self.length)[moved],
+            rewards=rewards,
+            reward_std=np.zeros_like(rewards),
+            start=START,
+            horizon=self.horizon,
+        )
 
     def reset(self, key: Array) -> tuple[ChainState, Array]:
         """Start an episode at s_2."""
@@ -102,15 +127,20 @@ class Chain:
     def step(self, key: Array, state: ChainState, action: Array) -> tuple[ChainState, Step]:
         """Move one state left or right."""
         del key
-        last = self.length - 1
         goes_right = action == jnp.asarray(self.right_actions)[state.position]
-        moved = jnp.clip(state.position + jnp.where(goes_right, 1, -1), 0, last)
-        if self.reward_on == "action":
-            at_left, at_right = (state.position == 0) & ~goes_right, (state.position == last) & goes_right
-        else:
-            at_left, at_right = moved == 0, moved == last
-        reward = jnp.where(at_right, RIGHT_REWARD, jnp.where(at_left, LEFT_REWARD, 0.0))
+        moved, reward = self._outcome(state.position, goes_right)
         time = state.time + 1
         over = time >= self.horizon
         ends = over & (self.time_limit == "terminated")
-        return ChainState(moved, time), Step(moved, reward.astype(jnp.float32), ends, over & ~ends)
+        return ChainState(moved, time), Step(moved, reward, ends, over & ~ends)
+
+    def _outcome(self, position: Array, goes_right: Array) -> tuple[Array, Array]:
+        """(positions, whether the agent goes right) -> (next positions, rewards), of any shape."""
+        last = self.length - 1
+        moved = jnp.clip(position + jnp.where(goes_right, 1, -1), 0, last)
+        if self.reward_on == "action":
+            at_left, at_right = (position == 0) & ~goes_right, (position == last) & goes_right
+        else:
+            at_left, at_right = moved == 0, moved == last
+        reward = jnp.where(at_right, RIGHT_REWARD, jnp.where(at_left, LEFT_REWARD, 0.0))
+        return moved, reward.astype(jnp.float32)

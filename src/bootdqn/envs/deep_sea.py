@@ -12,6 +12,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.errors import require
+from bootdqn.tabular.mdp import MDP, require_small
 from bootdqn.types import Encoding, Step
 
 MOVE_COST = 0.01
@@ -25,6 +26,8 @@ class DeepSeaState(NamedTuple):
     column: Array
     bad: Array
     """Whether it went left on the diagonal: bsuite's "bad episode"."""
+    regret: Array
+    """What its actions have lost in expectation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +67,21 @@ class DeepSea:
 
     @property
     def solved_return(self) -> float:
-        """What always going right collects on average."""
-        arrives = (1 - 1 / self.size) ** (self.size - 1) if self.stochastic else 1.0
-        return arrives - MOVE_COST
+        """What an optimal episode collects on average: right all the way, unless the wind makes it pointless."""
+        return float(self._diagonal_values[0])
+
+    @property
+    def _success(self) -> float:
+        """Probability that a right move moves right."""
+        return 1 - 1 / self.size if self.stochastic else 1.0
+
+    @property
+    def _diagonal_values(self) -> NDArray[np.float64]:
+        """What is yet to be had on average from every cell of the diagonal [N]; from all others, nothing is."""
+        values = np.ones(self.size)
+        for row in range(self.size - 2, -1, -1):
+            values[row] = self._success * (values[row + 1] - MOVE_COST / self.size)
+        return values - MOVE_COST / self.size
 
     @property
     def right_actions(self) -> NDArray[np.int_]:
@@ -79,15 +94,37 @@ class DeepSea:
         del episode_return
         return ~state.bad
 
+    def regret(self, state: DeepSeaState, episode_return: Array) -> Array:
+        """What the episode's actions lost in expectation."""
+        del episode_return
+        return state.regret
+
+    @property
+    def mdp(self) -> MDP:
+        """The exact problem; what follows the last row does not matter."""
+        n, cost = self.size, MOVE_COST / self.size
+        require_small(n**2, self.num_actions)
+        transitions, rewards = np.zeros((n**2, 2, n**2)), np.zeros((n**2, 2))
+        for row, column in np.ndindex(n, n):
+            cell, below = row * n + column, min(row + 1, n - 1) * n
+            right = self.right_actions[row, column]
+            transitions[cell, right, below + min(column + 1, n - 1)] += self._success
+            transitions[cell, right, below + column] += 1 - self._success
+            transitions[cell, 1 - right, below + max(column - 1, 0)] = 1.0
+            rewards[cell, right] = (column == n - 1) - cost
+        reward_std = np.zeros_like(rewards)
+        reward_std[[n * (n - 1), n**2 - 1]] = float(self.stochastic)
+        return MDP(transitions=transitions, rewards=rewards, reward_std=reward_std, start=0, horizon=n)
+
     def reset(self, key: Array) -> tuple[DeepSeaState, Array]:
         """Start an episode in the top left corner."""
         del key
-        return DeepSeaState(jnp.int32(0), jnp.int32(0), jnp.bool_(False)), jnp.int32(0)
+        return DeepSeaState(jnp.int32(0), jnp.int32(0), jnp.bool_(False), jnp.float32(0)), jnp.int32(0)
 
     def step(self, key: Array, state: DeepSeaState, action: Array) -> tuple[DeepSeaState, Step]:
         """Move one row down."""
         last = self.size - 1
-        row, column, bad = state
+        row, column, bad, regret = state
         goes_right = action == jnp.asarray(self.right_actions)[row, column]
         cost = MOVE_COST / self.size
         reward = jnp.where(goes_right, jnp.where(column == last, 1 - cost, -cost), 0.0)
@@ -99,7 +136,15 @@ class DeepSea:
             reward = reward + jnp.where(noisy, jax.random.normal(noise_key), 0.0)
         # A right move that fails stays in its column.
         change = jnp.where(moves_right, 1, jnp.where(goes_right, 0, -1))
-        state = DeepSeaState(row + 1, jnp.clip(column + change, 0, last), bad | (~goes_right & (row == column)))
+        on_diagonal = row == column
+        value = jnp.asarray(self._diagonal_values, jnp.float32)[row]
+        loss = jnp.where(on_diagonal, jnp.where(goes_right, 0.0, value), jnp.where(goes_right, cost, 0.0))
+        state = DeepSeaState(
+            row + 1,
+            jnp.clip(column + change, 0, last),
+            bad | (~goes_right & on_diagonal),
+            regret + loss,
+        )
         over = state.row == self.size
         obs = jnp.where(over, self.size**2, state.row * self.size + state.column)
         return state, Step(obs, reward.astype(jnp.float32), over, jnp.bool_(False))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.envs.tabular import RiverSwim, StochasticChain
 from bootdqn.types import Env
 
 
@@ -58,7 +59,19 @@ def make_deep_sea(**options: Any) -> GymnasiumEnv:
     return GymnasiumEnv(DeepSea(**options))
 
 
+def make_stochastic_chain(**options: Any) -> GymnasiumEnv:
+    """`bootdqn/StochasticChain-v0`; options are the fields of `StochasticChain`."""
+    return GymnasiumEnv(StochasticChain(**options))
+
+
+def make_river_swim(**options: Any) -> GymnasiumEnv:
+    """`bootdqn/RiverSwim-v0`; options are the fields of `RiverSwim`."""
+    return GymnasiumEnv(RiverSwim(**options))
+
+
 def register() -> None:
     """Make our environments known to `gymnasium.make`."""
     gymnasium.register("bootdqn/Chain-v0", entry_point="bootdqn.envs.gym:make_chain", kwargs={"length": 10})
     gymnasium.register("bootdqn/DeepSea-v0", entry_point="bootdqn.envs.gym:make_deep_sea", kwargs={"size": 10})
+    gymnasium.register("bootdqn/StochasticChain-v0", entry_point="bootdqn.envs.gym:make_stochastic_chain")
+    gymnasium.register("bootdqn/RiverSwim-v0", entry_point="bootdqn.envs.gym:make_river_swim")

@@ -10,6 +10,8 @@ from bootdqn.experiments import (
     chain_shallow,
     chain_tuning,
     deep_sea,
+    stochastic_chain,
+    ucrl2_long,
 )
 from bootdqn.experiments.runner import Experiment
 
@@ -23,5 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         chain_one_hot,
         chain_tuning,
         deep_sea,
+        stochastic_chain,
+        ucrl2_long,
     )
 }

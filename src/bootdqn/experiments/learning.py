@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from bootdqn.bench import gemm_gflops, update_flops
 from bootdqn.envs.catalog import make_env
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Run, Trial
-from bootdqn.loops.compiled import Chunk, CompiledTraining, available_cores
+from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
+from bootdqn.loops.groups import Chunk, available_cores
 from bootdqn.stats import consecutive_episodes_to_learn, episodes_to_learn
 from bootdqn.training import TrainConfig, require_finite
 
@@ -40,11 +41,11 @@ def describe_training(config: TrainConfig) -> Row:
     return {
         "env": config.env,
         "agent": config.agent_name,
-        "dithers": int(config.agent.dithers),
-        "num_heads": config.agent.num_heads,
-        "mask_probability": config.agent.mask_probability,
-        "initial_spread": config.agent.initial_spread,
-        "learning_rate": config.agent.learning_rate,
+        "dithers": int(config.dithers),
+        "num_heads": config.deep.num_heads,
+        "mask_probability": config.deep.mask_probability,
+        "initial_spread": config.deep.initial_spread,
+        "learning_rate": config.deep.learning_rate,
         "max_episodes": config.episodes,
     }
 
@@ -62,12 +63,12 @@ def train_until(
     Returns:
         The history of every seed up to that episode, or None when told to stop.
     """
-    training = CompiledTraining(make_env(config.env), config.agent, seeds=config.seeds, episodes=config.episodes)
+    training = CompiledTraining(make_env(config.env), config.deep, seeds=config.seeds, episodes=config.episodes)
     empty = np.zeros(0, bool)
     histories = dict.fromkeys(config.seeds, History(empty, empty))
     ends: dict[int, int] = {}
 
-    def watch(chunk: Chunk) -> bool:
+    def watch(chunk: Chunk[EpisodeMetrics]) -> bool:
         for row, seed in enumerate(chunk.seeds):
             if seed in ends:
                 continue
@@ -103,7 +104,7 @@ def measure_learning(config: TrainConfig, context: Context) -> list[Row] | None:
 
     def decided_at(history: History) -> int | None:
         times = [consecutive_episodes_to_learn(history.greedy)]
-        if not config.agent.dithers:  # else it is not judged by its training episodes
+        if not config.dithers:  # else it is not judged by its training episodes
             times.append(episodes_to_learn(history.training))
         known = [time for time in times if time is not None]
         return max(known) if len(known) == len(times) else None
@@ -127,14 +128,14 @@ def measure_learning(config: TrainConfig, context: Context) -> list[Row] | None:
 def training_cost(config: TrainConfig) -> Cost:
     """What a training takes if it goes on to its last episode."""
     env = make_env(config.env)
-    training = CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes)
+    training = CompiledTraining(env, config.deep, seeds=config.seeds, episodes=config.episodes)
     size = env.encoding.size
     if env.encoding.kind == "one_hot":  # looked up, not multiplied; but the optimizer goes through the whole table
-        flops = update_flops(config.agent, 0, env.num_actions)
-        flops += _FLOPS_PER_TABLE_WEIGHT * config.agent.num_heads * size * config.agent.hidden[0]
+        flops = update_flops(config.deep, 0, env.num_actions)
+        flops += _FLOPS_PER_TABLE_WEIGHT * config.deep.num_heads * size * config.deep.hidden[0]
     else:
-        flops = update_flops(config.agent, size, env.num_actions)
-    flops /= config.agent.learning_period_steps
+        flops = update_flops(config.deep, size, env.num_actions)
+    flops /= config.deep.learning_period_steps
     rate = _SHARE_OF_PEAK * _peak_gflops() * 1e9 / available_cores()
     steps = config.episodes * env.horizon
     seconds = _SECONDS_PER_STEP + flops / rate

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
-from bootdqn.loops.compiled import available_cores
+from bootdqn.loops.groups import available_cores
 from bootdqn.progress import SweepProgress, stop_on_interrupt
 from bootdqn.runs.directory import claim_directory, provenance, write_atomically, write_json
 from bootdqn.training import available_memory

@@ -7,9 +7,8 @@ episode (a head, a mask) needs no condition inside.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ import numpy as np
 from jax import Array
 
 from bootdqn.agent import AgentConfig, make_agent, make_network
+from bootdqn.loops.groups import SeedTraining, repeat_episode, vmap_seeds
 from bootdqn.replay.device import Ring, add, make_ring, sample
 from bootdqn.types import Agent, Env, Learner, Params, Transition, UpdateMetrics
 
@@ -44,6 +44,8 @@ class EpisodeMetrics(NamedTuple):
     """Undiscounted return of the behaviour policy."""
     greedy_return: Array
     """Return of one episode by majority vote without dithering, after the training episode."""
+    regret: Array
+    """What the actions of the training episode lost in expectation: its mean is the pseudo-regret."""
     optimal: Array
     """Whether the training episode was optimal."""
     greedy_optimal: Array
@@ -58,27 +60,13 @@ class EpisodeMetrics(NamedTuple):
     """Means over those updates; 0 where there were none."""
 
 
-class Chunk(NamedTuple):
-    """Consecutive episodes of some seeds, in order."""
-
-    first_episode: int
-    seeds: tuple[int, ...]
-    metrics: EpisodeMetrics
-    """numpy arrays [seeds, episodes]."""
-
-
 # Counters are the same in all vmapped seeds and stay unbatched: a condition on them remains a branch, where one
 # on a batched value would run both sides.
 _STATE_AXES = TrainState(key=0, learner=Learner(0, 0, 0, None), replay=Ring(0, None), step=None)  # pyright: ignore[reportArgumentType]
 
 
-class CompiledTraining:
-    """Trains one agent configuration on one environment for several seeds at once.
-
-    Seeds are vmapped in groups, each group one call of one compiled program, and groups share the processor's
-    cores. On a CPU a group is one seed: vmapping gains nothing there (`bootdqn bench chain` shows it), and so a
-    seed's results do not depend on which others run beside it. On an accelerator all seeds are one group.
-    """
+class CompiledTraining(SeedTraining[TrainState, EpisodeMetrics]):
+    """Trains one agent configuration on one environment for several seeds at once."""
 
     def __init__(
         self,
@@ -91,91 +79,17 @@ class CompiledTraining:
         group_size: int | None = None,
     ):
         """Compile nothing yet; `trunk` is as for `make_network`, `group_size` how many seeds are vmapped."""
-        if group_size is None:
-            group_size = 1 if jax.default_backend() == "cpu" else len(seeds)
         self.env = env
         self.config = config
-        self.group_size = group_size
-        self.episodes = episodes
         network = make_network(config, env.encoding, env.num_actions, trunk)
         self.agent = make_agent(config, network, env.num_actions)
-        self.chunk_episodes = max(1, _steps_per_chunk(self.agent, config) // env.horizon)
-        self._groups = [tuple(seeds[i : i + group_size]) for i in range(0, len(seeds), group_size)]
-        self._states: list[TrainState | None] = [None] * len(self._groups)
-        self._init, self._run = make_program(
-            env, self.agent, config, capacity=self.capacity, chunk_episodes=self.chunk_episodes
+        # Never more than the run will see.
+        self.capacity = min(config.replay_capacity, episodes * env.horizon)
+        chunk_episodes = max(1, _steps_per_chunk(self.agent, config) // env.horizon)
+        init, run = make_program(env, self.agent, config, capacity=self.capacity, chunk_episodes=chunk_episodes)
+        super().__init__(
+            init, run, seeds=seeds, episodes=episodes, group_size=group_size, chunk_episodes=chunk_episodes
         )
-        self._compiled: dict[int, Callable[[TrainState, int], tuple[TrainState, EpisodeMetrics]]] = {}
-
-    @property
-    def capacity(self) -> int:
-        """Transitions a ring must hold: never more than the run will see."""
-        return min(self.config.replay_capacity, self.episodes * self.env.horizon)
-
-    def memory_bytes(self) -> int:
-        """What the states of all seeds occupy."""
-        leaves = jax.tree.leaves(self._state_shapes(sum(map(len, self._groups))))
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
-
-    def compile(self) -> None:
-        """Compile the program, once for every size of group; done here so that threads do not all do it."""
-        for size in {len(group) for group in self._groups} - self._compiled.keys():
-            self._compiled[size] = self._run.lower(self._state_shapes(size), 0).compile()
-
-    def chunks(
-        self,
-        should_stop: Callable[[], bool] = lambda: False,
-        is_decided: Callable[[Chunk], bool] = lambda chunk: False,
-        pool: ThreadPoolExecutor | None = None,
-    ) -> Iterator[Chunk]:
-        """Train, yielding what happened in order of episodes.
-
-        Args:
-            should_stop: end early, after whole chunks; the last ones may then lack seeds that had not got so far.
-            is_decided: is shown every chunk of a group of seeds as it arrives; says whether that group can end.
-            pool: threads to share with other trainings; by default one for every core.
-        """
-        self.compile()
-        arrived: dict[int, dict[int, EpisodeMetrics]] = {}
-        running: dict[Future[EpisodeMetrics], tuple[int, int]] = {}
-        num_chunks = -(-self.episodes // self.chunk_episodes)
-        next_chunk = 0
-        last_chunks = [num_chunks - 1] * len(self._groups)
-        threads = pool or ThreadPoolExecutor(max_workers=available_cores())
-
-        def submit(group: int, chunk: int) -> None:
-            if chunk <= last_chunks[group] and not should_stop():
-                running[threads.submit(self._advance, group, chunk)] = (group, chunk)
-
-        try:
-            for group in range(len(self._groups)):
-                submit(group, 0)
-            while running:
-                # A short wait, so that a stop is seen while all groups are busy.
-                done, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
-                if should_stop():
-                    for future in [f for f in running if f.cancel()]:
-                        del running[future]
-                for future in done & running.keys():
-                    group, chunk = running.pop(future)
-                    metrics = future.result()
-                    arrived.setdefault(chunk, {})[group] = metrics
-                    if is_decided(self._collect(chunk, {group: metrics})):
-                        last_chunks[group] = chunk
-                    submit(group, chunk + 1)
-                while next_chunk in arrived and len(arrived[next_chunk]) == sum(
-                    last >= next_chunk for last in last_chunks
-                ):
-                    yield self._collect(next_chunk, arrived.pop(next_chunk))
-                    next_chunk += 1
-        finally:
-            for future in running:  # after an error, do not begin what was queued
-                future.cancel()
-            wait(running)
-            if pool is None:
-                threads.shutdown()
-        for chunk in sorted(arrived):
-            yield self._collect(chunk, arrived[chunk])
 
     def params(self) -> dict[int, Params]:
         """Online parameters of every seed that has begun, as numpy arrays."""
@@ -185,34 +99,6 @@ class CompiledTraining:
                 for index, seed in enumerate(seeds):
                     result[seed] = jax.tree.map(lambda x, i=index: np.asarray(x[i]), state.learner.params)
         return result
-
-    def _advance(self, group: int, chunk: int) -> EpisodeMetrics:
-        """Run one chunk of one group, in a worker thread; JAX lets go of the interpreter meanwhile."""
-        state = self._states[group]
-        if state is None:
-            state = self._init(jnp.stack([jax.random.key(seed) for seed in self._groups[group]]))
-        num_episodes = min(self.chunk_episodes, self.episodes - chunk * self.chunk_episodes)
-        state, metrics = self._compiled[len(self._groups[group])](state, num_episodes)
-        self._states[group] = state
-        return jax.tree.map(lambda x: np.asarray(x)[:, :num_episodes], metrics)
-
-    def _state_shapes(self, size: int) -> TrainState:
-        keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), size))
-        return jax.eval_shape(self._init, keys)
-
-    def _collect(self, chunk: int, by_group: dict[int, EpisodeMetrics]) -> Chunk:
-        groups = sorted(by_group)
-        seeds = tuple(seed for group in groups for seed in self._groups[group])
-        metrics = jax.tree.map(lambda *parts: np.concatenate(parts), *(by_group[group] for group in groups))
-        return Chunk(chunk * self.chunk_episodes, seeds, metrics)
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
 
 
 def _steps_per_chunk(agent: Agent, config: AgentConfig) -> int:
@@ -239,17 +125,9 @@ def make_program(env: Env, agent: Agent, config: AgentConfig, *, capacity: int, 
         return TrainState(key, agent.init(init_key), make_ring(example, capacity), jnp.int32(0))
 
     def run(state: TrainState, num_episodes: Array) -> tuple[TrainState, EpisodeMetrics]:
-        shapes = jax.eval_shape(lambda s: _run_episode(env, agent, config, s)[1], state)
-        rows = jax.tree.map(lambda x: jnp.zeros((chunk_episodes, *x.shape), x.dtype), shapes)
+        return repeat_episode(partial(_run_episode, env, agent, config), state, num_episodes, chunk_episodes)
 
-        def body(index: Array, carry: tuple[TrainState, EpisodeMetrics]):
-            state, row = _run_episode(env, agent, config, carry[0])
-            return state, jax.tree.map(lambda many, one: many.at[index].set(one), carry[1], row)
-
-        return jax.lax.fori_loop(0, num_episodes, body, (state, rows))
-
-    vmapped_run = jax.vmap(run, in_axes=(_STATE_AXES, None), out_axes=(_STATE_AXES, 0))
-    return jax.jit(jax.vmap(init, out_axes=_STATE_AXES)), jax.jit(vmapped_run, donate_argnums=0)
+    return vmap_seeds(init, run, _STATE_AXES)
 
 
 def _run_episode(
@@ -286,6 +164,7 @@ def _run_episode(
     metrics = EpisodeMetrics(
         episode_return=rewards.sum(),
         greedy_return=greedy_return,
+        regret=env.regret(env_state, rewards.sum()),
         optimal=env.is_optimal(env_state, rewards.sum()),
         greedy_optimal=greedy_optimal,
         head=actor.head,

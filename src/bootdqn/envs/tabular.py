@@ -1,0 +1,158 @@
+"""Environments that are given by their tables: the stochastic chain, RiverSwim."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bootdqn.envs.chain import draw_right_actions
+from bootdqn.errors import require, require_known
+from bootdqn.tabular.mdp import MDP, draw
+from bootdqn.types import Encoding, Step
+
+_LEFT, _RIGHT = 0, 1
+_TOLERANCE = 1e-6
+"""Of a sum of losses that are exactly 0 for optimal actions."""
+
+
+class TabularState(NamedTuple):
+    """Where the agent is, since how many steps, and what its actions have lost."""
+
+    position: Array
+    time: Array
+    regret: Array
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row(ABC):
+    """States s_1 ... s_N in a row, two actions, and a time limit that the observation does not show."""
+
+    length: int = 6
+    """N."""
+    horizon: int = 15
+    """Steps an episode."""
+    left_reward: float = 0.01
+    """Mean reward of going left at s_1."""
+    reward_std: float = 1.0
+    """Standard deviation of the normal noise on the two rewards; 0 for none."""
+    features: Literal["thermometer", "one_hot"] = "thermometer"
+    """How a position becomes the network's input."""
+    scrambled: bool = False
+    """Draw which action means right for every state, so that no policy generalises from state to state."""
+    scramble_seed: int = 0
+    """Seed of that draw."""
+
+    def __post_init__(self):
+        require(2 <= self.length <= 2**10, f"length must be 2 to 2**10, got {self.length}")
+        require(self.horizon >= self.length - 1, f"horizon {self.horizon} is too short to reach s_{self.length}")
+        require(self.horizon <= 2**10, f"horizon must be at most 2**10, got {self.horizon}")
+        for name in ("left_reward", "reward_std"):
+            value = getattr(self, name)
+            require(0 <= value < np.inf, f"{name} must be finite and not negative, got {value}")
+        require(self.scramble_seed >= 0, f"scramble_seed must not be negative, got {self.scramble_seed}")
+        require_known("features", self.features, ("thermometer", "one_hot"))
+
+    @abstractmethod
+    def _fill_right(self, transitions: np.ndarray) -> None:
+        """Write the probabilities of going right into a table [S, S] of zeros."""
+
+    @property
+    def mdp(self) -> MDP:
+        """The exact problem."""
+        n = self.length
+        transitions = np.zeros((n, 2, n))
+        transitions[np.arange(n), _LEFT, np.maximum(np.arange(n) - 1, 0)] = 1.0
+        self._fill_right(transitions[:, _RIGHT])
+        rewards, reward_std = np.zeros((n, 2)), np.zeros((n, 2))
+        rewards[0, _LEFT], rewards[-1, _RIGHT] = self.left_reward, 1.0
+        reward_std[0, _LEFT] = reward_std[-1, _RIGHT] = self.reward_std
+        tables = {"transitions": transitions, "rewards": rewards, "reward_std": reward_std}
+        if self.scrambled:
+            swapped = draw_right_actions(n, self.scramble_seed) == _LEFT
+            for table in tables.values():
+                table[swapped] = table[swapped, ::-1]
+        return MDP(**tables, start=0, horizon=self.horizon)
+
+    @property
+    def num_actions(self) -> int:
+        """Two: left and right."""
+        return 2
+
+    @property
+    def encoding(self) -> Encoding:
+        """From a position to the network's input [N]."""
+        return Encoding(self.features, self.length)
+
+    @property
+    def solved_return(self) -> float:
+        """What an optimal episode collects on average."""
+        return self.mdp.optimal_value
+
+    def is_optimal(self, state: TabularState, episode_return: Array) -> Array:
+        """Whether no action of the episode lost anything, given where chance had led."""
+        del episode_return
+        return state.regret < _TOLERANCE
+
+    def regret(self, state: TabularState, episode_return: Array) -> Array:
+        """What the episode's actions lost in expectation."""
+        del episode_return
+        return state.regret
+
+    def reset(self, key: Array) -> tuple[TabularState, Array]:
+        """Start an episode at s_1."""
+        del key
+        position = jnp.int32(self.mdp.start)
+        return TabularState(position, jnp.int32(0), jnp.float32(0)), position
+
+    def step(self, key: Array, state: TabularState, action: Array) -> tuple[TabularState, Step]:
+        """Move by chance."""
+        move_key, noise_key = jax.random.split(key)
+        mdp = self.mdp
+        at = state.position, action
+        position = draw(jax.random.uniform(move_key), jnp.asarray(mdp.transitions, jnp.float32)[at])
+        noise = jnp.asarray(mdp.reward_std, jnp.float32)[at] * jax.random.normal(noise_key)
+        reward = jnp.asarray(mdp.rewards, jnp.float32)[at] + noise
+        loss = jnp.asarray(mdp.gaps, jnp.float32)[(state.time, *at)]
+        state = TabularState(position, state.time + 1, state.regret + loss)
+        return state, Step(position, reward, jnp.bool_(False), state.time >= self.horizon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticChain(_Row):
+    """The paper's difficult stochastic problem (appendix C): right succeeds half of the time, else leads left.
+
+    Defaults are those of the authors' tabular code (TabulaRL); the paper's text has neither the left reward nor
+    the noise.
+    """
+
+    def _fill_right(self, transitions: np.ndarray) -> None:
+        states = np.arange(self.length)
+        transitions[states, np.minimum(states + 1, self.length - 1)] += 0.5
+        transitions[states, np.maximum(states - 1, 0)] += 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class RiverSwim(_Row):
+    """Swim right against a current that mostly holds, and sometimes carries away (Strehl and Littman 2008).
+
+    Probabilities, rewards and the horizon as in TabulaRL.
+    """
+
+    horizon: int = 20
+    """Steps an episode."""
+    left_reward: float = 0.005
+    """Mean reward of going left at s_1."""
+    reward_std: float = 0.0
+    """Standard deviation of the normal noise on the two rewards; 0 for none."""
+
+    def _fill_right(self, transitions: np.ndarray) -> None:
+        for state in range(1, self.length - 1):
+            transitions[state, state - 1 : state + 2] = 0.05, 0.6, 0.35
+        transitions[0, :2] = 0.4, 0.6
+        transitions[-1, -2:] = 0.4, 0.6

@@ -1,0 +1,131 @@
+"""What experiments that measure regret share: trials, what they cost, and from rows to curves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from bootdqn.agent import AgentConfig
+from bootdqn.envs.catalog import make_env
+from bootdqn.experiments.learning import training_cost
+from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Trial
+from bootdqn.figures import RegretCurve
+from bootdqn.training import TrainConfig, make_training
+
+_NUM_EVEN = 20
+"""Episodes at which regret is written down, evenly spaced."""
+_PER_DECADE = 4
+"""And by equal ratios, for logarithmic axes."""
+_SECONDS_PER_ENTRY = 3e-7
+"""What an episode takes for every entry of H tables of transitions, at most (`bootdqn bench tabular`)."""
+_COMPILE_SECONDS = 8.0
+
+
+def checkpoints(episodes: int) -> NDArray[np.int_]:
+    """Numbers of the episodes after which regret is written down."""
+    even = np.linspace(0, episodes, _NUM_EVEN + 1)[1:]
+    ratios = 10 ** np.arange(1, np.log10(episodes), 1 / _PER_DECADE)
+    return np.unique(np.concatenate([even, ratios]).round().astype(int).clip(1))
+
+
+def measure_regret(config: TrainConfig, context: Context) -> list[Row] | None:
+    """Run one trial: regret so far, in every seed and after some numbers of episodes.
+
+    Columns:
+        seed
+        episode
+        regret: the optimal value minus the realised return, summed over episodes: the paper's.
+        pseudo_regret: what the actions lost in expectation, summed; without the luck of moves and rewards.
+    """
+    env = make_env(config.env)
+    training = make_training(env, config)
+    parts: dict[int, list[tuple[NDArray[np.floating], NDArray[np.floating]]]] = {seed: [] for seed in config.seeds}
+    for chunk in training.chunks(context.should_stop, pool=context.pool):
+        for row, seed in enumerate(chunk.seeds):
+            returns, losses = chunk.metrics.episode_return[row], chunk.metrics.regret[row]
+            parts[seed].append((np.asarray(returns, float), np.asarray(losses, float)))
+        context.report((chunk.first_episode + chunk.metrics.episode_return.shape[1]) / config.episodes)
+    rows: list[Row] = []
+    for seed, pairs in parts.items():
+        if sum(len(returns) for returns, _ in pairs) < config.episodes:
+            return None
+        returns, losses = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
+        realised, pseudo = np.cumsum(env.solved_return - returns), np.cumsum(losses)
+        rows += [
+            {
+                "seed": seed,
+                "episode": int(episode),
+                "regret": round(float(realised[episode - 1]), 4),
+                "pseudo_regret": round(float(pseudo[episode - 1]), 4),
+            }
+            for episode in checkpoints(config.episodes)
+        ]
+    return rows
+
+
+def describe_regret(config: TrainConfig) -> Row:
+    """What was run, as columns of `results.csv`."""
+    return {"env": config.env, "agent": config.agent_name, "horizon": make_env(config.env).horizon}
+
+
+def regret_cost(config: TrainConfig) -> Cost:
+    """What a trial takes."""
+    if isinstance(config.agent, AgentConfig):
+        return training_cost(config)
+    env = make_env(config.env)
+    states, actions, horizon = env.mdp.shape
+    seconds = config.episodes * horizon * states * actions * states * _SECONDS_PER_ENTRY
+    return Cost(
+        core_seconds=_COMPILE_SECONDS + config.num_seeds * seconds,
+        least_seconds=_COMPILE_SECONDS + seconds,
+        bytes=make_training(env, config).memory_bytes(),
+    )
+
+
+def regret_experiment(
+    *,
+    name: str,
+    summary: str,
+    sweep: Callable[[Preset], list[Trial]],
+    plot: Callable[[list[CsvRow], Path], str],
+) -> Experiment:
+    """An experiment whose trials measure regret; fields as in `Experiment`."""
+    return Experiment(
+        name=name,
+        summary=summary,
+        sweep=sweep,
+        run=measure_regret,
+        describe=describe_regret,
+        cost=regret_cost,
+        plot=plot,
+    )
+
+
+def regret_curve(rows: Iterable[CsvRow], label: str, column: str) -> RegretCurve:
+    """Mean over seeds, and its 95% interval (Student's t), of one column."""
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        values.setdefault(int(row["episode"]), []).append(float(row[column]))
+    episodes = sorted(values)
+    means, half_widths = zip(*(_mean_interval(values[episode]) for episode in episodes), strict=True)
+    return RegretCurve(label, np.array(episodes), np.array(means), np.array(half_widths))
+
+
+def _mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95% interval; of a single value the latter is not known."""
+    count = len(values)
+    if count == 1:
+        return values[0], float("nan")
+    return float(np.mean(values)), float(stdtrit(count - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(count))
+
+
+def final_cell(curve: RegretCurve | None) -> str:
+    """The regret after the last episode, for a table."""
+    if curve is None:
+        return ""
+    mean, half_width = curve.means[-1], curve.half_widths[-1]
+    return f"{mean:.0f}" if np.isnan(half_width) else f"{mean:.0f} ± {half_width:.0f}"

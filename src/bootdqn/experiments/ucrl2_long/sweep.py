@@ -1,0 +1,36 @@
+"""Optimistic agents, and posterior sampling beside them, over up to a million episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bootdqn.experiments.runner import Preset, Trial
+from bootdqn.tabular.agents import PSRL, UCBVI, UCRL2, TabularAgent
+from bootdqn.training import TrainConfig
+
+_AGENTS: dict[str, TabularAgent] = {
+    "ucrl2": UCRL2(),
+    "ucrl2-jaksch": replace(UCRL2(), reward_constant=3.5, transition_constant=14.0),
+    "ucbvi": UCBVI(),
+    "psrl": PSRL(),
+}
+"""UCRL2 with the constants of TabulaRL and with those of its own paper."""
+_EPISODES: dict[Preset, int] = {"smoke": 200, "quick": 20_000, "paper": 1_000_000}
+_SEEDS: dict[Preset, int] = {"smoke": 2, "quick": 4, "paper": 10}
+
+
+def sweep(preset: Preset) -> list[Trial]:
+    """Every agent on the noisy chain."""
+    return [
+        Trial(
+            name,
+            TrainConfig(
+                env="stochastic_chain",
+                agent_name=name.partition("-")[0],
+                agent=agent,
+                episodes=_EPISODES[preset],
+                num_seeds=_SEEDS[preset],
+            ),
+        )
+        for name, agent in _AGENTS.items()
+    ]

@@ -1,0 +1,366 @@
+"""Agents that see the state: each is a frozen dataclass of its parameters with three pure methods.
+
+`init` makes an empty memory, `plan` turns it into values of actions [H, S, A] before an episode, which are then
+followed greedily (or epsilon-greedily), and `update` takes in the episode. Unless said otherwise, defaults are
+those of TabulaRL (github.com/iosband/TabulaRL), the tabular code of the paper's first author.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bootdqn.errors import require
+from bootdqn.tabular.mdp import Shape, plan
+
+
+class Trajectory(NamedTuple):
+    """One episode; arrays [H]."""
+
+    states: Array
+    actions: Array
+    rewards: Array
+    next_states: Array
+    """The last is no part of the episode."""
+
+
+class TabularAgent(Protocol):
+    """Pure and jittable; the parameters are its fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def epsilon(self) -> float:
+        """Probability of a uniformly random action."""
+        ...
+
+    def init(self, shape: Shape) -> Any:
+        """Memory before the first episode."""
+        ...
+
+    def plan(self, key: Array, shape: Shape, memory: Any, episode: Array) -> Array:
+        """(..., number of the episode from 1) -> values [H, S, A] to follow."""
+        ...
+
+    def update(self, shape: Shape, memory: Any, trajectory: Trajectory) -> Any:
+        """Memory after an episode."""
+        ...
+
+
+class Counts(NamedTuple):
+    """What has been seen of a problem; all that matters of it, as it is the same at every step."""
+
+    transitions: Array
+    """Times every next state was reached [S, A, S]."""
+    reward_sum: Array
+    """Sum of the rewards [S, A]."""
+
+    @property
+    def visits(self) -> Array:
+        """Times every action was taken [S, A]."""
+        return self.transitions.sum(axis=-1)
+
+
+class Posterior(NamedTuple):
+    """What is believed of a problem."""
+
+    transitions: Array
+    """Parameters of a Dirichlet distribution over next states [S, A, S]."""
+    reward_mean: Array
+    """Of a normal distribution over the mean reward [S, A]."""
+    reward_precision: Array
+    """Its inverse variance [S, A]."""
+
+    @property
+    def mean_transitions(self) -> Array:
+        """Expected probabilities [S, A, S]."""
+        return self.transitions / self.transitions.sum(axis=-1, keepdims=True)
+
+
+def _require_positive(agent: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(agent, name)
+        require(0 < value < math.inf, f"{name} must be positive and finite, got {value}")
+
+
+def _require_probability(epsilon: float) -> None:
+    require(0 <= epsilon <= 1, f"epsilon must be in [0, 1], got {epsilon}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Counting:
+    """Keeps counts, of the state after the last action, too (TabulaRL leaves that one out)."""
+
+    @property
+    def epsilon(self) -> float:
+        """No random actions."""
+        return 0.0
+
+    def init(self, shape: Shape) -> Counts:
+        """Nothing seen."""
+        s, a, _ = shape
+        return Counts(jnp.zeros((s, a, s)), jnp.zeros((s, a)))
+
+    def update(self, shape: Shape, memory: Counts, trajectory: Trajectory) -> Counts:
+        """One more episode seen."""
+        del shape
+        s, a = trajectory.states, trajectory.actions
+        return Counts(
+            memory.transitions.at[s, a, trajectory.next_states].add(1.0),
+            memory.reward_sum.at[s, a].add(trajectory.rewards),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Believing(_Counting):
+    """Keeps a conjugate posterior: Dirichlet over next states, normal over mean rewards."""
+
+    prior_transitions: float = 1.0
+    """Dirichlet parameter of every next state before any data."""
+    prior_reward: float = 0.0
+    """Mean reward expected before any data."""
+    prior_precision: float = 1.0
+    """Inverse variance of that expectation."""
+    noise_precision: float = 1.0
+    """Inverse variance of a reward around its mean, taken as known."""
+
+    def __post_init__(self):
+        _require_positive(self, "prior_transitions", "prior_precision", "noise_precision")
+
+    def posterior(self, counts: Counts) -> Posterior:
+        """What counts make of the prior."""
+        precision = self.prior_precision + self.noise_precision * counts.visits
+        total = self.prior_precision * self.prior_reward + self.noise_precision * counts.reward_sum
+        return Posterior(self.prior_transitions + counts.transitions, total / precision, precision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PSRL(_Believing):
+    """Posterior sampling: draw a problem from the posterior, be optimal in it for an episode (Osband 2013)."""
+
+    def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
+        """Values of a problem that is drawn."""
+        del episode
+        transition_key, reward_key = jax.random.split(key)
+        posterior = self.posterior(memory)
+        transitions = jax.random.dirichlet(transition_key, posterior.transitions)
+        noise = jax.random.normal(reward_key, posterior.reward_mean.shape)
+        rewards = posterior.reward_mean + noise / jnp.sqrt(posterior.reward_precision)
+        return plan(transitions, rewards, shape.horizon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UCRL2(_Believing):
+    """Optimism over all problems in a confidence set (Jaksch 2010), for a finite horizon.
+
+    A new set every episode. Widths are sqrt(c log(2SA(t+1)/delta) / n) for mean rewards and, in the L1 norm,
+    sqrt(c S log(2SA(t+1)/delta) / n) for transitions, t the number of the episode and n the number of data.
+    Jaksch's constants c are 3.5 and 14, with t counting steps.
+    """
+
+    prior_transitions: float = 1e-5
+    """Dirichlet parameter of every next state before any data: next to nothing."""
+    prior_precision: float = 1e-4
+    """Inverse variance of the mean reward before any data: next to nothing."""
+    confidence: float = 0.05
+    """delta: the true problem lies outside the sets with about this probability."""
+    reward_constant: float = 4.0
+    """c of the rewards."""
+    transition_constant: float = 4.0
+    """c of the transitions."""
+    max_reward: float = 1.0
+    """What mean rewards are known not to exceed (TabulaRL does not use that)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        _require_positive(self, "confidence", "reward_constant", "transition_constant")
+
+    def widths(self, shape: Shape, counts: Counts, episode: Array) -> tuple[Array, Array]:
+        """Half widths of the confidence set: of mean rewards, and in L1 of transitions; both [S, A]."""
+        s, a, _ = shape
+        log = jnp.log(2 * s * a * (episode + 1) / self.confidence)
+        data = jnp.maximum(counts.visits, 1.0)
+        rewards = jnp.sqrt(self.reward_constant * log / data)
+        return rewards, jnp.sqrt(self.transition_constant * s * log / data)
+
+    def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
+        """Values of the best problem in the confidence set."""
+        del key
+        posterior = self.posterior(memory)
+        reward_width, transition_width = self.widths(shape, memory, episode)
+        rewards = jnp.minimum(posterior.reward_mean + reward_width, self.max_reward)
+
+        def step(values: Array, _: None):
+            transitions = optimistic_transitions(posterior.mean_transitions, transition_width, values)
+            q = rewards + transitions @ values
+            return q.max(axis=-1), q
+
+        return jax.lax.scan(step, jnp.zeros(shape.num_states), None, length=shape.horizon, reverse=True)[1]
+
+
+def optimistic_transitions(estimate: Array, width: Array, values: Array) -> Array:
+    """The distributions within L1 distance `width` [...] of `estimate` [..., S] that value the next state most.
+
+    Half of the width is added to the best next state, and as much is taken away from the worst ones.
+    """
+    order = jnp.argsort(values)
+    best = order[-1]
+    sorted_estimate = estimate[..., order]
+    added = jnp.minimum(width / 2, 1.0 - estimate[..., best])
+    worse = sorted_estimate[..., :-1]
+    before = jnp.cumsum(worse, axis=-1) - worse
+    taken = jnp.clip(added[..., None] - before, 0.0, worse)
+    raised = sorted_estimate[..., -1:] + taken.sum(axis=-1, keepdims=True)
+    moved = jnp.concatenate([worse - taken, raised], axis=-1)
+    return moved[..., jnp.argsort(order)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UCBVI(_Believing):
+    """Value iteration with a bonus for what was seen seldom (Azar 2017), with TabulaRL's bonus.
+
+    The bonus of an action with n data, h steps before the end, is scale * sqrt(2 log(2 + t) / n) * h: once for the
+    reward, and once for every later step that the next state decides about. The prior counts as data.
+    """
+
+    scale: float = 1.0
+    """Factor of the bonus."""
+    max_reward: float = 1.0
+    """Values are cut off at this much for every step that is left (Azar 2017; TabulaRL does not)."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.scale >= 0, f"scale must not be negative, got {self.scale}")
+
+    def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
+        """Values of the expected problem plus the bonus."""
+        del key
+        posterior = self.posterior(memory)
+        log = 2 * jnp.log(2.0 + episode)
+        reward_bonus = self.scale * jnp.sqrt(log / posterior.reward_precision)
+        value_bonus = self.scale * jnp.sqrt(log / posterior.transitions.sum(axis=-1))
+        transitions = posterior.mean_transitions
+
+        def step(values: Array, later: Array):
+            q = posterior.reward_mean + reward_bonus + transitions @ values + later * value_bonus
+            q = jnp.minimum(q, (later + 1) * self.max_reward)
+            return q.max(axis=-1), q
+
+        later = jnp.arange(shape.horizon - 1, -1, -1)
+        return jax.lax.scan(step, jnp.zeros(shape.num_states), later, reverse=True)[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpsilonGreedy(_Believing):
+    """Optimal in the expected problem, but for random actions; what TabulaRL calls epsilon-greedy."""
+
+    prior_transitions: float = 1e-4
+    """Dirichlet parameter of every next state before any data: next to nothing."""
+    prior_precision: float = 1e-4
+    """Inverse variance of the mean reward before any data: next to nothing."""
+    epsilon: float = 0.1  # pyright: ignore[reportIncompatibleMethodOverride]
+    """Probability of a uniformly random action."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        _require_probability(self.epsilon)
+
+    def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
+        """Values of the expected problem."""
+        del key, episode
+        posterior = self.posterior(memory)
+        return plan(posterior.mean_transitions, posterior.reward_mean, shape.horizon)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLSVI(_Counting):
+    """Randomised least-squares value iteration (Osband 2016): the linear ancestor of bootstrapped DQN.
+
+    From the last step back, every action's value is fitted to reward plus next value by regularised least squares,
+    and then perturbed as Bayesian regression would. Features are one for every state and action, and all data
+    serve at every step, as the problem is the same; for this regression counts are all that is needed.
+    """
+
+    prior_precision: float = 1.0
+    """lambda, the inverse variance of a value before any data; our choice, that of rewards elsewhere."""
+    noise_precision: float = 1.0
+    """Inverse variance of reward plus next value around their mean; our choice, that of rewards elsewhere."""
+    perturbation: float = 1.0
+    """Factor of the noise; at 0 this is least-squares value iteration."""
+
+    def __post_init__(self):
+        _require_positive(self, "prior_precision", "noise_precision")
+        require(self.perturbation >= 0, f"perturbation must not be negative, got {self.perturbation}")
+
+    def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
+        """Values drawn step by step from their posteriors."""
+        del episode
+        precision = self.prior_precision + self.noise_precision * memory.visits
+        noise = jax.random.normal(key, (shape.horizon, *precision.shape))
+
+        def step(values: Array, noise: Array):
+            total = memory.reward_sum + memory.transitions @ values
+            q = self.noise_precision * total / precision + self.perturbation * noise / jnp.sqrt(precision)
+            return q.max(axis=-1), q
+
+        return jax.lax.scan(step, jnp.zeros(shape.num_states), noise, reverse=True)[1]
+
+
+class Estimates(NamedTuple):
+    """What Q-learning remembers."""
+
+    q: Array
+    """Values [H, S, A]."""
+    visits: Array
+    """How often each was updated [H, S, A]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QLearning:
+    """Q-learning with a value for every step of the episode, by the step size (H + 1) / (H + n) of Jin 2018."""
+
+    epsilon: float = 0.1
+    """Probability of a uniformly random action; our choice, the same as for the agent with a model."""
+    initial_reward: float = 0.0
+    """Values begin at this for every step that is left; at the largest possible reward it is optimistic."""
+
+    def __post_init__(self):
+        _require_probability(self.epsilon)
+        require(math.isfinite(self.initial_reward), f"initial_reward must be finite, got {self.initial_reward}")
+
+    def init(self, shape: Shape) -> Estimates:
+        """Initial values."""
+        s, a, h = shape
+        left = jnp.arange(h, 0, -1.0)[:, None, None]
+        return Estimates(self.initial_reward * jnp.broadcast_to(left, (h, s, a)), jnp.zeros((h, s, a)))
+
+    def plan(self, key: Array, shape: Shape, memory: Estimates, episode: Array) -> Array:
+        """The values."""
+        del key, shape, episode
+        return memory.q
+
+    def update(self, shape: Shape, memory: Estimates, trajectory: Trajectory) -> Estimates:
+        """One update a step; those of later steps do not enter, as when each is made at once."""
+        at = jnp.arange(shape.horizon), trajectory.states, trajectory.actions
+        visits = memory.visits.at[at].add(1.0)
+        rate = (shape.horizon + 1) / (shape.horizon + visits[at])
+        next_values = jnp.append(memory.q.max(axis=-1)[at[0][1:], trajectory.next_states[:-1]], 0.0)
+        error = trajectory.rewards + next_values - memory.q[at]
+        return Estimates(memory.q.at[at].add(rate * error), visits)
+
+
+TABULAR_AGENTS: dict[str, TabularAgent] = {
+    "psrl": PSRL(),
+    "ucrl2": UCRL2(),
+    "ucbvi": UCBVI(),
+    "rlsvi": RLSVI(),
+    "epsilon-greedy": EpsilonGreedy(),
+    "q-learning": QLearning(),
+    "optimistic-q": QLearning(epsilon=0.0, initial_reward=1.0),
+}
+"""Named agents that see the state."""

@@ -1,0 +1,417 @@
+"""Agents that see the state: posteriors, confidence sets and updates by hand; and that they learn, or do not."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog
+
+from bootdqn.envs.tabular import RiverSwim, StochasticChain
+from bootdqn.errors import UserError
+from bootdqn.loops.tabular import TabularTraining, play
+from bootdqn.tabular.agents import (
+    PSRL,
+    RLSVI,
+    TABULAR_AGENTS,
+    UCBVI,
+    UCRL2,
+    Counts,
+    EpsilonGreedy,
+    Estimates,
+    QLearning,
+    Trajectory,
+    optimistic_transitions,
+)
+from bootdqn.tabular.mdp import MDP, Shape, draw, greedy_policy, plan, require_small
+
+KEY = jax.random.key(0)
+SHAPE = Shape(num_states=2, num_actions=2, horizon=3)
+EPISODE = Trajectory(
+    states=jnp.array([0, 1, 0]),
+    actions=jnp.array([0, 1, 0]),
+    rewards=jnp.array([1.0, -2.0, 4.0]),
+    next_states=jnp.array([1, 0, 0]),
+)
+
+
+def seen(agent, *episodes):
+    """The agent's counts after some episodes of `SHAPE`."""
+    counts = agent.init(SHAPE)
+    for episode in episodes:
+        counts = agent.update(SHAPE, counts, episode)
+    return counts
+
+
+# Problems.
+
+
+def test_plan_by_hand():
+    # Action 1 of state 0 pays nothing and leads to state 1, where action 0 pays 2 and stays.
+    transitions = np.array([[[1, 0], [0, 1]], [[0, 1], [1, 0]]], float)
+    rewards = np.array([[0.5, 0], [2, 0]])
+    mdp = MDP(transitions=transitions, rewards=rewards, reward_std=np.zeros((2, 2)), start=0, horizon=3)
+    expected = [[[3.0, 4.0], [6.0, 2.0]], [[1.0, 2.0], [4.0, 0.5]], [[0.5, 0.0], [2.0, 0.0]]]
+    # From the end: 0.5 or 0, and 2 or 0; then 0.5 + 0.5 or 2, and 2 + 2 or 0.5; then 0.5 + 2 or 4, 2 + 4 or 2.
+    expected[0][0][0] = 2.5
+    np.testing.assert_array_equal(mdp.optimal_q, expected)
+    np.testing.assert_array_equal(plan(jnp.asarray(transitions), jnp.asarray(rewards), 3), expected)
+    assert mdp.optimal_value == 4
+    # Always 0.5, in expectation 1.5: 2.5 less than the best; half of the time the first step loses 1.5.
+    stays = jnp.zeros((3, 2, 2)).at[:, :, 0].set(1.0)
+    assert float(mdp.regret(stays)) == 2.5
+    half = greedy_policy(jnp.asarray(mdp.optimal_q)).at[0, 0].set(0.5)
+    assert float(mdp.regret(half)) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"transitions": np.ones((2, 2, 2))}, "must sum to 1"),
+        ({"transitions": np.tile([1.5, -0.5], (2, 2, 1))}, "must not be negative"),
+        ({"rewards": np.zeros((3, 2))}, r"expected tables \[S, A, S\]"),
+        ({"reward_std": -np.ones((2, 2))}, "reward_std must not be negative"),
+        ({"start": 2}, "start must be a state from 0 to 1, got 2"),
+        ({"horizon": 0}, "horizon must be at least 1, got 0"),
+    ],
+)
+def test_tables_that_are_no_problem(change, message):
+    tables = {"transitions": np.full((2, 2, 2), 0.5), "rewards": np.zeros((2, 2)), "reward_std": np.zeros((2, 2))}
+    with pytest.raises(UserError, match=message):
+        MDP(**{**tables, "start": 0, "horizon": 2, **change})
+
+
+def test_greedy_policy_shares_ties_and_dithers():
+    q = jnp.array([[1.0, 2.0, 2.0], [3.0, 0.0, 0.0]])
+    np.testing.assert_allclose(greedy_policy(q), [[0, 0.5, 0.5], [1, 0, 0]])
+    np.testing.assert_allclose(greedy_policy(q, 0.3), [[0.1, 0.45, 0.45], [0.8, 0.1, 0.1]], rtol=1e-6)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=6).filter(any), st.floats(0, 1, exclude_max=True, width=32)
+)
+def test_draws_are_where_the_probability_is(weights, uniform):
+    probabilities = np.array(weights, np.float32) / np.float32(sum(weights))
+    index = int(draw(jnp.float32(uniform), jnp.asarray(probabilities)))
+    assert probabilities[index] > 0
+    below, above = probabilities[:index].sum(), probabilities[: index + 1].sum()
+    assert below - 1e-6 <= uniform <= above + 1e-6
+
+
+def test_episodes_follow_the_policy_and_the_tables():
+    mdp = RiverSwim().mdp
+    policy = jnp.broadcast_to(jnp.array([0.3, 0.7]), (20, 6, 2))
+    keys = jax.random.split(KEY, 5000)
+    trajectory = jax.jit(jax.vmap(lambda key: play(key, mdp, policy)))(keys)
+    states, actions, moved = map(np.asarray, (trajectory.states, trajectory.actions, trajectory.next_states))
+    assert not states[:, 0].any()
+    np.testing.assert_array_equal(moved[:, :-1], states[:, 1:])
+    assert actions.mean() == pytest.approx(0.7, abs=4 * 0.46 / math.sqrt(actions.size))
+    at = (states == 2) & (actions == 1)
+    shares = np.bincount(moved[at], minlength=6) / at.sum()
+    np.testing.assert_allclose(shares, [0, 0.05, 0.6, 0.35, 0, 0], atol=2 / math.sqrt(at.sum()))
+    np.testing.assert_array_equal(trajectory.rewards, mdp.rewards.astype(np.float32)[states, actions])
+
+
+# What model-based agents remember and believe.
+
+
+def test_counts_by_hand():
+    counts = seen(PSRL(), EPISODE, EPISODE)
+    expected = np.zeros((2, 2, 2))
+    expected[0, 0] = [2, 2]  # each episode: once to state 1 and, with its last action, once to state 0
+    expected[1, 1] = [2, 0]
+    np.testing.assert_array_equal(counts.transitions, expected)
+    np.testing.assert_array_equal(counts.reward_sum, [[10, 0], [0, -4]])
+    np.testing.assert_array_equal(counts.visits, [[4, 0], [0, 2]])
+
+
+def test_posterior_by_hand():
+    agent = PSRL(prior_transitions=0.5, prior_reward=1.0, prior_precision=2.0, noise_precision=4.0)
+    posterior = agent.posterior(seen(agent, EPISODE))
+    np.testing.assert_array_equal(posterior.transitions, [[[1.5, 1.5], [0.5, 0.5]], [[0.5, 0.5], [1.5, 0.5]]])
+    np.testing.assert_array_equal(posterior.mean_transitions[1], [[0.5, 0.5], [0.75, 0.25]])
+    # State 0, action 0: two rewards that sum to 5. Precision 2 + 4 * 2 = 10, mean (2 * 1 + 4 * 5) / 10.
+    np.testing.assert_allclose(posterior.reward_precision, [[10, 2], [2, 6]])
+    np.testing.assert_allclose(posterior.reward_mean, [[2.2, 1], [1, (2 - 8) / 6]], rtol=1e-6)
+
+
+def test_psrl_draws_from_the_posterior():
+    """With one step to go, values are the rewards drawn; with two, transitions show as well."""
+    agent, shape = PSRL(), Shape(2, 2, 2)
+    counts = seen(agent, EPISODE)
+    posterior = agent.posterior(counts)
+    q = jax.vmap(lambda key: agent.plan(key, shape, counts, jnp.int32(1)))(jax.random.split(KEY, 4000))
+    rewards = np.asarray(q[:, 1])
+    error = 4 / np.sqrt(4000 * np.asarray(posterior.reward_precision))
+    assert (np.abs(rewards.mean(axis=0) - posterior.reward_mean) < error).all()
+    np.testing.assert_allclose(rewards.var(axis=0), 1 / posterior.reward_precision, rtol=0.12)
+    best = rewards.max(axis=-1)
+    shares = (np.asarray(q[:, 0]) - rewards - best[:, None, None, 0]) / (best[:, 1] - best[:, 0])[:, None, None]
+    # The share of state 1 has a Beta distribution: after one visit each, Beta(2, 2).
+    assert ((shares > -0.01) & (shares < 1.01)).mean() > 0.99
+    assert np.median(shares[:, 0, 0]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(shares[:, 0, 0] < 0.25) == pytest.approx(0.15625, abs=0.025)  # 3/16 - 2/64
+
+
+# Optimism.
+
+
+@st.composite
+def distributions(draw_from):
+    num_states = draw_from(st.integers(2, 6))
+    weights = draw_from(st.lists(st.integers(0, 5), min_size=num_states, max_size=num_states).filter(any))
+    values = draw_from(st.lists(st.integers(-4, 4), min_size=num_states, max_size=num_states))
+    width = draw_from(st.integers(0, 30)) / 10
+    return np.array(weights) / sum(weights), width, np.array(values, float)
+
+
+@settings(max_examples=150, deadline=None)
+@given(distributions())
+def test_optimistic_transitions_are_the_best_in_the_set(problem):
+    estimate, width, values = problem
+    before = estimate.copy()
+    found = np.asarray(
+        optimistic_transitions(jnp.asarray(estimate), jnp.asarray(width), jnp.asarray(values)), float
+    )
+    np.testing.assert_array_equal(estimate, before)
+    assert (found >= 0).all()
+    assert found.sum() == pytest.approx(1, abs=1e-5)
+    assert np.abs(found - estimate).sum() <= width + 1e-5
+    # The same as a linear program: p = estimate + up - down, sum(up + down) <= width.
+    n = len(estimate)
+    best = linprog(
+        c=np.concatenate([-values, values]),
+        A_ub=np.concatenate([np.ones((1, 2 * n)), np.concatenate([-np.eye(n), np.eye(n)], axis=1)]),
+        b_ub=np.concatenate([[width], estimate]),
+        A_eq=np.concatenate([np.ones(n), -np.ones(n)])[None],
+        b_eq=[0.0],
+    )
+    assert found @ values == pytest.approx(estimate @ values - best.fun, abs=1e-4)
+
+
+def random_problem(rng):
+    transitions = rng.dirichlet(np.full(3, 0.5), (3, 2))
+    return MDP(transitions=transitions, rewards=rng.random((3, 2)), reward_std=np.ones((3, 2)), start=0, horizon=4)
+
+
+SMALL = Shape(num_states=3, num_actions=2, horizon=4)
+ucrl2_plan = jax.jit(lambda counts, episode: UCRL2().plan(KEY, SMALL, counts, episode))
+ucrl2_widths = jax.jit(lambda counts, episode: UCRL2().widths(SMALL, counts, episode))
+plan_small = jax.jit(lambda transitions, rewards: plan(transitions, rewards, SMALL.horizon))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 5, 50, 1000]), st.integers(1, 10**6))
+def test_ucrl2_is_optimistic_when_the_truth_is_in_its_set(seed, most_visits, episode):
+    rng, agent = np.random.default_rng(seed), UCRL2()
+    mdp = MDP(
+        transitions=rng.dirichlet(np.full(3, 0.5), (3, 2)),
+        rewards=rng.random((3, 2)),
+        reward_std=np.ones((3, 2)),
+        start=0,
+        horizon=SMALL.horizon,
+    )
+    visits = rng.integers(0, most_visits + 1, (3, 2))
+    sums = rng.normal(visits * mdp.rewards, np.sqrt(visits))
+    counts = Counts(jnp.asarray(rng.multinomial(visits, mdp.transitions), jnp.float32), jnp.asarray(sums))
+    before = jax.tree.map(np.array, counts)
+    posterior = agent.posterior(counts)
+    reward_width, transition_width = map(np.asarray, ucrl2_widths(counts, episode))
+    distance = np.abs(np.asarray(posterior.mean_transitions) - mdp.transitions).sum(axis=-1)
+    assume((np.abs(np.asarray(posterior.reward_mean) - mdp.rewards) <= reward_width).all())
+    assume((distance <= transition_width).all())
+    optimistic = np.asarray(ucrl2_plan(counts, episode))
+    assert (optimistic >= mdp.optimal_q - 1e-4).all()
+    estimated = plan_small(posterior.mean_transitions, jnp.minimum(posterior.reward_mean, 1.0))
+    assert (optimistic >= np.asarray(estimated) - 1e-4).all()
+    jax.tree.map(np.testing.assert_array_equal, before, jax.tree.map(np.asarray, counts))
+
+
+def test_ucrl2_sets_hold_the_truth_and_shrink():
+    agent, shape = UCRL2(confidence=0.1, reward_constant=2.0, transition_constant=3.0), Shape(2, 2, 3)
+    counts = seen(agent, EPISODE, EPISODE)
+    rewards, transitions = agent.widths(shape, counts, jnp.int32(9))
+    log = math.log(2 * 2 * 2 * 10 / 0.1)
+    np.testing.assert_allclose(rewards, np.sqrt(2 * log / np.array([[4, 1], [1, 2]])), rtol=1e-6)
+    np.testing.assert_allclose(transitions, np.sqrt(3 * 2 * log / np.array([[4, 1], [1, 2]])), rtol=1e-6)
+
+
+def test_ucrl2_knows_the_largest_reward():
+    agent = UCRL2(max_reward=0.7)
+    q = agent.plan(KEY, SHAPE, agent.init(SHAPE), jnp.int32(1))
+    np.testing.assert_allclose(q, 0.7 * np.array([3, 2, 1])[:, None, None] * np.ones((3, 2, 2)), rtol=1e-6)
+
+
+def test_ucbvi_by_hand():
+    agent, shape = UCBVI(scale=0.5, max_reward=100.0), Shape(2, 2, 2)
+    counts = seen(agent, EPISODE)
+    q = np.asarray(agent.plan(KEY, shape, counts, jnp.int32(8)))
+    # Rewards: precision 1 + n, mean sum / (1 + n). Transitions: 2 + n counts with the prior.
+    log = 2 * math.log(10)
+    visits, means = np.array([[2, 0], [0, 1]]), np.array([[5 / 3, 0], [0, -1]])
+    last = means + 0.5 * np.sqrt(log / (1 + visits))
+    np.testing.assert_allclose(q[1], last, rtol=1e-5)
+    values = last.max(axis=-1)
+    expected = means[0, 0] + 0.5 * math.sqrt(log / 3) + 0.5 * math.sqrt(log / 4) + values.mean()
+    assert q[0, 0, 0] == pytest.approx(expected, rel=1e-5)
+    capped = UCBVI(max_reward=1.0).plan(KEY, shape, counts, jnp.int32(8))
+    assert float(capped[1].max()) == 1
+    assert float(capped[0].max()) == 2
+    # Without a bonus it is the expected problem.
+    plain = UCBVI(scale=0.0, max_reward=100.0).plan(KEY, shape, counts, jnp.int32(8))
+    posterior = agent.posterior(counts)
+    np.testing.assert_allclose(plain, plan(posterior.mean_transitions, posterior.reward_mean, 2), rtol=1e-6)
+
+
+# Least squares and Q-learning.
+
+
+def test_rlsvi_without_noise_is_least_squares():
+    rng = np.random.default_rng(0)
+    agent, shape = RLSVI(perturbation=0.0, prior_precision=0.5, noise_precision=2.0), Shape(3, 2, 4)
+    data = [
+        (rng.integers(3, size=4), rng.integers(2, size=4), rng.normal(size=4), rng.integers(3, size=4))
+        for _ in range(6)
+    ]
+    counts = agent.init(shape)
+    for episode in data:
+        counts = agent.update(shape, counts, Trajectory(*map(jnp.asarray, episode)))
+    found = agent.plan(KEY, shape, counts, jnp.int32(7))
+    states, actions, rewards, moved = map(np.concatenate, zip(*data, strict=True))
+    design = np.eye(6)[states * 2 + actions]
+    # The prior is one more datum a feature: a 0 of weight 0.5 / 2.
+    rows = np.concatenate([design, math.sqrt(0.5 / 2.0) * np.eye(6)])
+    values = np.zeros(3)
+    for step in (3, 2, 1, 0):
+        targets = np.concatenate([rewards + values[moved], np.zeros(6)])
+        q = np.linalg.lstsq(rows, targets, rcond=None)[0].reshape(3, 2)
+        np.testing.assert_allclose(found[step], q, rtol=1e-4, atol=1e-5)
+        values = q.max(axis=-1)
+
+
+def test_rlsvi_perturbs_as_its_posterior_is_wide():
+    agent, shape = RLSVI(prior_precision=2.0, noise_precision=3.0), Shape(2, 2, 1)
+    counts = seen(agent, EPISODE)
+    q = jax.vmap(lambda key: agent.plan(key, shape, counts, jnp.int32(1)))(jax.random.split(KEY, 4000))[:, 0]
+    np.testing.assert_allclose(q.var(axis=0), [[1 / 8, 1 / 2], [1 / 2, 1 / 5]], rtol=0.12)
+    np.testing.assert_allclose(q.mean(axis=0), [[15 / 8, 0], [0, -6 / 5]], atol=0.05)
+
+
+def test_q_learning_by_hand():
+    agent = QLearning(initial_reward=1.0)
+    memory = agent.init(SHAPE)
+    np.testing.assert_array_equal(memory.q[:, 0, 0], [3, 2, 1])
+    first = agent.update(SHAPE, memory, EPISODE)
+    # n = 1: the step size is 1, and values become their targets, by the values from before the episode.
+    assert first.q[0, 0, 0] == 1 + 2
+    assert first.q[1, 1, 1] == -2 + 1
+    assert first.q[2, 0, 0] == 4
+    assert first.q[0, 0, 1] == 3  # not taken
+    second = agent.update(SHAPE, first, EPISODE)
+    rate = 4 / 5  # (H + 1) / (H + 2)
+    # State 1 at step 1 is worth the untried action's 2, not the -1 that was seen.
+    assert float(second.q[0, 0, 0]) == pytest.approx(3 + rate * (1 + 2 - 3))
+    assert float(second.q[1, 1, 1]) == pytest.approx(-1 + rate * (-2 + 4 - -1))
+    assert float(second.q[2, 0, 0]) == 4
+    np.testing.assert_array_equal(second.visits.sum(axis=(1, 2)), [2, 2, 2])
+    assert isinstance(second, Estimates)
+
+
+# All of them.
+
+
+def regrets(agent, env, *, episodes, seeds=(0, 1, 2, 3), **options):
+    training = TabularTraining(env, agent, mdp=env.mdp, seeds=seeds, episodes=episodes, **options)
+    return np.concatenate([chunk.metrics.regret for chunk in training.chunks()], axis=1)
+
+
+@pytest.mark.parametrize("name", ["psrl", "rlsvi"])
+def test_posterior_sampling_has_sublinear_regret(name):
+    env = RiverSwim()
+    regret = regrets(TABULAR_AGENTS[name], env, episodes=1500)
+    early, late = regret[:, :100].mean(), regret[:, -500:].mean()
+    assert early > 0.2 * env.solved_return  # it has to learn
+    assert late < 0.03 * env.solved_return
+    # Dithering, with or without a model, does not find the reward.
+    for dithering in ("epsilon-greedy", "q-learning"):
+        assert regrets(TABULAR_AGENTS[dithering], env, episodes=1500)[:, -500:].mean() > 0.5 * env.solved_return
+
+
+@pytest.mark.parametrize("name", ["ucrl2", "ucbvi", "optimistic-q"])
+def test_optimism_learns_in_the_end(name):
+    env = RiverSwim(length=4)
+    regret = regrets(TABULAR_AGENTS[name], env, episodes=6000, seeds=(0, 1))
+    assert regret[:, :100].mean() > 0.2 * env.solved_return
+    assert regret[:, -500:].mean() < 0.12 * env.solved_return
+
+
+@pytest.mark.parametrize("name", ["epsilon-greedy", "q-learning"])
+def test_dithering_learns_what_is_near(name):
+    agent = dataclasses.replace(TABULAR_AGENTS[name], epsilon=0.3)
+    env = StochasticChain(length=2, horizon=6, reward_std=0.0)
+    training = TabularTraining(env, agent, mdp=env.mdp, seeds=(0, 1), episodes=3000)
+    metrics = [chunk.metrics for chunk in training.chunks()]
+    greedy = np.concatenate([m.greedy_optimal for m in metrics], axis=1)
+    assert not np.concatenate([m.optimal for m in metrics], axis=1).any()  # it never ceases to dither
+    assert greedy[:, -100:].mean() > 0.9
+
+
+@pytest.mark.parametrize("name", TABULAR_AGENTS)
+def test_a_seed_is_the_same_alone_and_in_any_chunks(name, monkeypatch):
+    env, agent = StochasticChain(), TABULAR_AGENTS[name]
+    together = regrets(agent, env, episodes=60, seeds=(3, 4))
+    monkeypatch.setattr("bootdqn.loops.tabular._OPERATIONS_PER_CHUNK", 7 * 15 * 72)  # seven episodes
+    alone = regrets(agent, env, episodes=60, seeds=(4,))
+    np.testing.assert_array_equal(together[1], alone[0])
+    assert (together[0] != together[1]).any() or name in ("ucrl2", "ucbvi", "q-learning", "optimistic-q")
+
+
+def test_the_return_is_that_of_the_policy():
+    """Over all seeds and episodes, realised and exact regret agree: the same policy is evaluated and played."""
+    env, agent = StochasticChain(reward_std=0.0), UCRL2()
+    training = TabularTraining(env, agent, mdp=env.mdp, seeds=range(20), episodes=500)
+    metrics = [chunk.metrics for chunk in training.chunks()]
+    realised = env.solved_return - np.concatenate([m.episode_return for m in metrics], axis=1)
+    exact = np.concatenate([m.regret for m in metrics], axis=1)
+    error = float(np.std(realised - exact)) / math.sqrt(exact.size)
+    assert float(np.mean(realised - exact)) == pytest.approx(0, abs=4 * error)
+    assert error < 0.05 * exact.mean()
+
+
+def test_counts_stay_exact():
+    with pytest.raises(UserError, match="to which counts are exact"):
+        TabularTraining(StochasticChain(), PSRL(), mdp=StochasticChain().mdp, seeds=(0,), episodes=2 * 10**6)
+
+
+def test_tables_have_an_end():
+    require_small(100, 2)
+    with pytest.raises(UserError, match="10000 states are too many"):
+        require_small(10_000, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "message"),
+    [
+        (PSRL, {"prior_precision": 0.0}, "prior_precision must be positive and finite, got 0.0"),
+        (UCRL2, {"confidence": -1.0}, "confidence must be positive and finite, got -1.0"),
+        (UCBVI, {"scale": -1.0}, "scale must not be negative, got -1.0"),
+        (RLSVI, {"perturbation": -1.0}, "perturbation must not be negative, got -1.0"),
+        (EpsilonGreedy, {"epsilon": 1.5}, r"epsilon must be in \[0, 1\], got 1.5"),
+        (QLearning, {"epsilon": -0.5}, r"epsilon must be in \[0, 1\], got -0.5"),
+        (QLearning, {"initial_reward": math.nan}, "initial_reward must be finite, got nan"),
+    ],
+)
+def test_parameters_out_of_range(make, options, message):
+    with pytest.raises(UserError, match=message):
+        make(**options)
+
+
+def test_counts_hold_only_what_was_seen():
+    assert isinstance(PSRL().init(SHAPE), Counts)
+    assert all(not leaf.any() for leaf in PSRL().init(SHAPE))
