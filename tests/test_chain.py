@@ -66,6 +66,13 @@ def test_optimum_and_horizon(length, options, best):
     assert left == pytest.approx(0.001 * (env.horizon - (options.get("reward_on") != "entry")))
 
 
+def test_on_chains_of_thousands_left_is_better():
+    env = Chain(length=1500, horizon_offset=-1)
+    assert env.solved_return == pytest.approx(env.mdp.optimal_value, rel=1e-5) == pytest.approx(1.498)
+    entry = Chain(length=1500, horizon_offset=-1, reward_on="entry")
+    assert entry.solved_return == pytest.approx(2)
+
+
 def test_time_limit_may_be_terminal():
     _, _, step = play(Chain(length=6, time_limit="terminated"), lambda _: 1)
     assert step.terminated

@@ -184,7 +184,7 @@ def test_agents_that_see_the_state_in_python():
         bootdqn.train("river-swim", "psrl", num_heads=3)
     with pytest.raises(bootdqn.UserError, match="psrl has no network"):
         bootdqn.train("river-swim", "psrl", trunk=lambda key: key)
-    with pytest.raises(bootdqn.UserError, match="too many for agents that keep a table"):
+    with pytest.raises(bootdqn.UserError, match="too many for an agent that keeps tables"):
         bootdqn.train("deep_sea:100", "psrl")
 
 

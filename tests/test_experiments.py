@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,8 +22,15 @@ from bootdqn.errors import UserError
 from bootdqn.experiments.catalog import EXPERIMENTS
 from bootdqn.experiments.deep_sea.run import run as deep_sea_run
 from bootdqn.experiments.learning import measure_learning
-from bootdqn.experiments.regret import checkpoints, final_cell, measure_regret, regret_curve
-from bootdqn.experiments.runner import Context, read_results
+from bootdqn.experiments.regret import (
+    checkpoints,
+    final_cell,
+    final_values,
+    measure_regret,
+    ratio_interval,
+    regret_curves,
+)
+from bootdqn.experiments.runner import Context, CsvRow, read_results
 from bootdqn.experiments.tables import describe_scaling, largest_solved, learned_at
 from bootdqn.figures import Series
 from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
@@ -158,6 +166,13 @@ def test_a_loss_that_is_not_finite_counts_only_before_the_decision():
         require_finite(chunk, SMALL, seed=7)
 
 
+def test_regret_of_a_training_that_diverged_is_no_result():
+    agent = dataclasses.replace(AGENTS["boot"], learning_rate=1e30, num_heads=2, hidden=(4,))
+    config = TrainConfig(env="stochastic_chain", agent=agent, episodes=100)
+    with pytest.raises(UserError, match="training diverged"):
+        measure_regret(config, context())
+
+
 def test_a_trial_that_is_told_to_stop_has_no_rows():
     assert measure_learning(SMALL, context(should_stop=lambda: True)) is None
 
@@ -284,18 +299,34 @@ def test_checkpoints_suit_both_kinds_of_axes():
 
 
 def test_regret_curves_have_the_interval_of_the_mean():
-    rows = [{"episode": "5", "seed": str(s), "regret": str(v)} for s, v in enumerate((1.0, 2.0, 3.0))]
-    curve = regret_curve(rows, "psrl", "regret")
+    rows = [{"agent": "psrl", "episode": "5", "seed": str(s), "regret": str(v)} for s, v in enumerate((1, 2, 3))]
+    curve, variant = regret_curves({"psrl": rows, "psrl-other": rows[:1]}, "regret")
     assert curve.means.tolist() == [2]
     assert curve.half_widths[0] == pytest.approx(4.302653 / 3**0.5)  # Student's t with two degrees of freedom
-    assert final_cell(curve) == "2 ± 2"
-    assert final_cell(regret_curve(rows[:1], "psrl", "regret")) == "1"
+    assert np.isnan(variant.half_widths).all()
+    assert (variant.agent, variant.style != curve.style) == ("psrl", True)
+    earlier = {**rows[0], "episode": "4", "regret": "100"}
+    assert final_values([earlier, *rows], "regret") == [1, 2, 3]
+    assert final_cell([1.0, 2.0, 6.0]) == "3 ± 7 (2)"
+    assert final_cell([1.0]) == "1"
+    assert final_cell([]) == ""
+
+
+def test_the_interval_of_a_ratio():
+    assert ratio_interval([6.0], [4.0]) == "1.50 (1.50 to 1.50)"
+    rng = np.random.default_rng(1)
+    above, below = rng.normal(20, 2, 400), rng.normal(10, 1, 400)
+    ratio, low, high = map(float, re.findall(r"[\d.]+", ratio_interval(above.tolist(), below.tolist())))
+    assert low < 2 < high
+    # Each mean is known to 0.1 / sqrt(400) of itself, the ratio to sqrt(2) as much.
+    assert high - low == pytest.approx(2 * 1.96 * ratio * 0.1 * 2**0.5 / 20, rel=0.2)
 
 
 def test_growth_over_a_tenfold():
-    rows = [
+    rows: list[CsvRow] = [
         {
             "trial": "ucrl2",
+            "agent": "ucrl2",
             "env": "stochastic_chain",
             "episode": str(e),
             "seed": "0",

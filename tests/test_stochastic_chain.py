@@ -10,6 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.envs.tabular import RiverSwim, StochasticChain
 from bootdqn.errors import UserError
+from bootdqn.experiments.stochastic_chain.sweep import VERSIONS
 from bootdqn.tabular.mdp import greedy_policy
 
 SPECS = [
@@ -58,6 +59,13 @@ def test_tables_of_river_swim():
     np.testing.assert_array_equal(mdp.transitions[:, 1], expected)
     np.testing.assert_array_equal(mdp.rewards, [[0.005, 0], [0, 0], [0, 0], [0, 1]])
     assert mdp.shape.horizon == 20
+
+
+def test_the_scrambled_chain_of_the_experiment_has_no_simple_rule():
+    env = make_env(VERSIONS["scrambled"])
+    assert isinstance(env, StochasticChain)
+    assert env.right_actions.tolist() == [0, 1, 1, 0, 1, 0]  # no threshold: it changes four times
+    assert StochasticChain().right_actions.tolist() == [1] * 6
 
 
 def test_scrambling_renames_actions_and_nothing_else():

@@ -162,7 +162,7 @@ def bench_tabular(say: Callable[[str], None]) -> dict[str, Any]:
         say(f"{name}, {TABULAR_SEEDS} seeds, {episodes:,} episodes")
         seeds = range(TABULAR_SEEDS)
         training = TabularTraining(
-            env, TABULAR_AGENTS[name], mdp=env.mdp, seeds=seeds, episodes=episodes, group_size=group_size
+            env, TABULAR_AGENTS[name], seeds=seeds, episodes=episodes, group_size=group_size
         )
         training.compile()
         start = time.perf_counter()

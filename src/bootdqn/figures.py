@@ -205,7 +205,10 @@ class RegretCurve(NamedTuple):
     """Regret so far of one agent: the mean over seeds, after some numbers of episodes."""
 
     label: str
-    """Up to a hyphen and more, the agent's name."""
+    agent: str
+    """Its name, for the colour."""
+    style: str
+    """Of the line."""
     episodes: NDArray[np.int_]
     means: NDArray[np.floating]
     half_widths: NDArray[np.floating]
@@ -268,13 +271,8 @@ def save_regret(
 
 def _draw_regret(axes: Axes, curve: RegretCurve) -> Any:
     """A line with its band; returns the line."""
-    agent, _, variant = curve.label.partition("-")
-    if curve.label in AGENT_COLOURS:
-        agent, variant = curve.label, ""
-    colour = AGENT_COLOURS[agent]
-    line = axes.plot(curve.episodes, curve.means, color=colour, linestyle="--" if variant else "-", linewidth=1.6)[
-        0
-    ]
+    colour = AGENT_COLOURS[curve.agent]
+    line = axes.plot(curve.episodes, curve.means, color=colour, linestyle=curve.style, linewidth=1.6)[0]
     low, high = curve.means - curve.half_widths, curve.means + curve.half_widths
     axes.fill_between(curve.episodes, low, high, color=colour, alpha=0.2, linewidth=0)
     return line

@@ -228,7 +228,7 @@ def make_training(
     if isinstance(config.agent, AgentConfig):
         return CompiledTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes, trunk=trunk)
     require(trunk is None, f"{config.agent_name} has no network, and so no trunk")
-    return TabularTraining(env, config.agent, mdp=env.mdp, seeds=config.seeds, episodes=config.episodes)
+    return TabularTraining(env, config.agent, seeds=config.seeds, episodes=config.episodes)
 
 
 def _train(

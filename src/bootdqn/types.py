@@ -152,7 +152,7 @@ class Env(Protocol):
         ...
 
     def is_optimal(self, state: Any, episode_return: Array) -> Array:
-        """(state at the end of an episode, its return) -> whether no episode could have gone better."""
+        """(state at the end of an episode, its return) -> whether nothing better could have been done."""
         ...
 
     def regret(self, state: Any, episode_return: Array) -> Array:

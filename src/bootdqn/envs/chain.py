@@ -83,9 +83,10 @@ class Chain:
 
     @property
     def solved_return(self) -> float:
-        """What always going right collects: 10 with the default horizon."""
-        steps_to_end = self.length - 1 - START
-        return float(self.horizon - steps_to_end + (1 if self.reward_on == "entry" else 0))
+        """What always going right collects, 10 with the default horizon; or left, on chains of thousands."""
+        on_entry = int(self.reward_on == "entry")
+        right = RIGHT_REWARD * (self.horizon - (self.length - 1 - START) + on_entry)
+        return max(right, LEFT_REWARD * (self.horizon - START + on_entry))
 
     def is_optimal(self, state: ChainState, episode_return: Array) -> Array:
         """Whether the episode collected the optimum."""

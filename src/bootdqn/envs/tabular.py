@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from bootdqn.envs.chain import draw_right_actions
 from bootdqn.errors import require, require_known
@@ -44,7 +45,7 @@ class _Row(ABC):
     features: Literal["thermometer", "one_hot"] = "thermometer"
     """How a position becomes the network's input."""
     scrambled: bool = False
-    """Draw which action means right for every state, so that no policy generalises from state to state."""
+    """Draw which action means right for every state, so that "right" is not one simple function of the state."""
     scramble_seed: int = 0
     """Seed of that draw."""
 
@@ -57,6 +58,13 @@ class _Row(ABC):
             require(0 <= value < np.inf, f"{name} must be finite and not negative, got {value}")
         require(self.scramble_seed >= 0, f"scramble_seed must not be negative, got {self.scramble_seed}")
         require_known("features", self.features, ("thermometer", "one_hot"))
+
+    @property
+    def right_actions(self) -> NDArray[np.int64]:
+        """Which action means right, for every state [N]."""
+        return (
+            draw_right_actions(self.length, self.scramble_seed) if self.scrambled else np.full(self.length, _RIGHT)
+        )
 
     @abstractmethod
     def _fill_right(self, transitions: np.ndarray) -> None:
@@ -73,10 +81,9 @@ class _Row(ABC):
         rewards[0, _LEFT], rewards[-1, _RIGHT] = self.left_reward, 1.0
         reward_std[0, _LEFT] = reward_std[-1, _RIGHT] = self.reward_std
         tables = {"transitions": transitions, "rewards": rewards, "reward_std": reward_std}
-        if self.scrambled:
-            swapped = draw_right_actions(n, self.scramble_seed) == _LEFT
-            for table in tables.values():
-                table[swapped] = table[swapped, ::-1]
+        swapped = self.right_actions == _LEFT
+        for table in tables.values():
+            table[swapped] = table[swapped, ::-1]
         return MDP(**tables, start=0, horizon=self.horizon)
 
     @property

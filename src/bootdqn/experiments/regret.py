@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +15,19 @@ from bootdqn.envs.catalog import make_env
 from bootdqn.experiments.learning import training_cost
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Trial
 from bootdqn.figures import RegretCurve
-from bootdqn.training import TrainConfig, make_training
+from bootdqn.loops.compiled import EpisodeMetrics
+from bootdqn.loops.groups import Chunk
+from bootdqn.training import TrainConfig, make_training, require_finite
 
 _NUM_EVEN = 20
 """Episodes at which regret is written down, evenly spaced."""
 _PER_DECADE = 4
 """And by equal ratios, for logarithmic axes."""
-_SECONDS_PER_ENTRY = 3e-7
+_SECONDS_PER_ENTRY = 1e-7
 """What an episode takes for every entry of H tables of transitions, at most (`bootdqn bench tabular`)."""
 _COMPILE_SECONDS = 8.0
+_RESAMPLES = 10_000
+_STYLES = ("-", "--", "-.")
 
 
 def checkpoints(episodes: int) -> NDArray[np.int_]:
@@ -46,6 +51,8 @@ def measure_regret(config: TrainConfig, context: Context) -> list[Row] | None:
     parts: dict[int, list[tuple[NDArray[np.floating], NDArray[np.floating]]]] = {seed: [] for seed in config.seeds}
     for chunk in training.chunks(context.should_stop, pool=context.pool):
         for row, seed in enumerate(chunk.seeds):
+            if isinstance(chunk.metrics, EpisodeMetrics):
+                require_finite(cast(Chunk[EpisodeMetrics], chunk), config, seed=seed)
             returns, losses = chunk.metrics.episode_return[row], chunk.metrics.regret[row]
             parts[seed].append((np.asarray(returns, float), np.asarray(losses, float)))
         context.report((chunk.first_episode + chunk.metrics.episode_return.shape[1]) / config.episodes)
@@ -105,14 +112,22 @@ def regret_experiment(
     )
 
 
-def regret_curve(rows: Iterable[CsvRow], label: str, column: str) -> RegretCurve:
-    """Mean over seeds, and its 95% interval (Student's t), of one column."""
-    values: dict[int, list[float]] = {}
-    for row in rows:
-        values.setdefault(int(row["episode"]), []).append(float(row[column]))
-    episodes = sorted(values)
-    means, half_widths = zip(*(_mean_interval(values[episode]) for episode in episodes), strict=True)
-    return RegretCurve(label, np.array(episodes), np.array(means), np.array(half_widths))
+def regret_curves(groups: Mapping[str, Sequence[CsvRow]], column: str) -> list[RegretCurve]:
+    """Mean over seeds, and its 95% interval (Student's t), of a column: a curve for every label.
+
+    Variants of an agent have its colour, and lines of their own.
+    """
+    curves: list[RegretCurve] = []
+    for label, rows in groups.items():
+        agent = rows[0]["agent"]
+        values: dict[int, list[float]] = {}
+        for row in rows:
+            values.setdefault(int(row["episode"]), []).append(float(row[column]))
+        episodes = sorted(values)
+        means, half_widths = zip(*(_mean_interval(values[episode]) for episode in episodes), strict=True)
+        style = _STYLES[sum(curve.agent == agent for curve in curves)]
+        curves.append(RegretCurve(label, agent, style, np.array(episodes), np.array(means), np.array(half_widths)))
+    return curves
 
 
 def _mean_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -123,9 +138,24 @@ def _mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(values)), float(stdtrit(count - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(count))
 
 
-def final_cell(curve: RegretCurve | None) -> str:
-    """The regret after the last episode, for a table."""
-    if curve is None:
+def final_values(rows: Iterable[CsvRow], column: str) -> list[float]:
+    """A column after the last episode, by seed."""
+    rows = list(rows)
+    last = max((int(row["episode"]) for row in rows), default=0)
+    return [float(row[column]) for row in rows if int(row["episode"]) == last]
+
+
+def final_cell(values: Sequence[float]) -> str:
+    """Mean, its interval and the median of some values, for a table."""
+    if not values:
         return ""
-    mean, half_width = curve.means[-1], curve.half_widths[-1]
-    return f"{mean:.0f}" if np.isnan(half_width) else f"{mean:.0f} ± {half_width:.0f}"
+    mean, half_width = _mean_interval(values)
+    return f"{mean:.0f}" if np.isnan(half_width) else f"{mean:.0f} ± {half_width:.0f} ({np.median(values):.0f})"
+
+
+def ratio_interval(above: Sequence[float], below: Sequence[float]) -> str:
+    """Ratio of two means with its 95% interval, by resampling the seeds of both."""
+    rng = np.random.default_rng(0)
+    means = [rng.choice(values, (_RESAMPLES, len(values))).mean(axis=1) for values in (above, below)]
+    low, high = np.percentile(means[0] / means[1], [2.5, 97.5])
+    return f"{np.mean(above) / np.mean(below):.2f} ({low:.2f} to {high:.2f})"

@@ -40,7 +40,7 @@ class TabularMetrics(NamedTuple):
     regret: Array
     """Exact pseudo-regret of the policy that was followed."""
     optimal: Array
-    """Whether that is 0."""
+    """Whether that is 0, but for rounding."""
     greedy_optimal: Array
     """Whether it would be without random actions."""
 
@@ -50,21 +50,24 @@ _STATE_AXES = TabularTrainState(key=0, memory=0, episode=None)  # pyright: ignor
 
 
 class TabularTraining(SeedTraining[TabularTrainState, TabularMetrics]):
-    """Runs one tabular agent on one problem for several seeds at once."""
+    """Runs one tabular agent on one environment for several seeds at once.
+
+    Episodes are drawn from the environment's exact problem, `env.mdp`, not by its `step`.
+    """
 
     def __init__(
         self,
         env: Env,
         agent: TabularAgent,
         *,
-        mdp: MDP,
         seeds: Sequence[int],
         episodes: int,
         group_size: int | None = None,
     ):
-        """Compile nothing yet; `mdp` is the problem that `env` is, `group_size` how many seeds are vmapped."""
+        """Compile nothing yet; `group_size` is how many seeds are vmapped."""
         self.env = env
         self.agent = agent
+        mdp = env.mdp
         states, actions, horizon = mdp.shape
         require(
             episodes * horizon <= MAX_STEPS,

@@ -57,13 +57,18 @@ class Counts(NamedTuple):
 
     transitions: Array
     """Times every next state was reached [S, A, S]."""
-    reward_sum: Array
-    """Sum of the rewards [S, A]."""
+    reward_mean: Array
+    """Mean of the rewards [S, A], which single precision keeps better than their sum; 0 where there were none."""
 
     @property
     def visits(self) -> Array:
         """Times every action was taken [S, A]."""
         return self.transitions.sum(axis=-1)
+
+    @property
+    def reward_sum(self) -> Array:
+        """Sum of the rewards [S, A]."""
+        return self.visits * self.reward_mean
 
 
 class Posterior(NamedTuple):
@@ -88,6 +93,12 @@ def _require_positive(agent: Any, *names: str) -> None:
         require(0 < value < math.inf, f"{name} must be positive and finite, got {value}")
 
 
+def _require_finite(agent: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(agent, name)
+        require(math.isfinite(value), f"{name} must be finite, got {value}")
+
+
 def _require_probability(epsilon: float) -> None:
     require(0 <= epsilon <= 1, f"epsilon must be in [0, 1], got {epsilon}")
 
@@ -110,10 +121,10 @@ class _Counting:
         """One more episode seen."""
         del shape
         s, a = trajectory.states, trajectory.actions
-        return Counts(
-            memory.transitions.at[s, a, trajectory.next_states].add(1.0),
-            memory.reward_sum.at[s, a].add(trajectory.rewards),
-        )
+        transitions = memory.transitions.at[s, a, trajectory.next_states].add(1.0)
+        visits = jnp.maximum(transitions.sum(axis=-1), 1.0)
+        surprise = trajectory.rewards - memory.reward_mean[s, a]
+        return Counts(transitions, memory.reward_mean.at[s, a].add(surprise / visits[s, a]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +142,7 @@ class _Believing(_Counting):
 
     def __post_init__(self):
         _require_positive(self, "prior_transitions", "prior_precision", "noise_precision")
+        _require_finite(self, "prior_reward")
 
     def posterior(self, counts: Counts) -> Posterior:
         """What counts make of the prior."""
@@ -160,30 +172,33 @@ class UCRL2(_Believing):
 
     A new set every episode. Widths are sqrt(c log(2SA(t+1)/delta) / n) for mean rewards and, in the L1 norm,
     sqrt(c S log(2SA(t+1)/delta) / n) for transitions, t the number of the episode and n the number of data.
-    Jaksch's constants c are 3.5 and 14, with t counting steps.
+    Jaksch's constants c are 3.5 and 14, with t counting steps, no S in the second logarithm, and a new set only
+    once some n has doubled.
     """
 
     prior_transitions: float = 1e-5
     """Dirichlet parameter of every next state before any data: next to nothing."""
     prior_precision: float = 1e-4
     """Inverse variance of the mean reward before any data: next to nothing."""
-    confidence: float = 0.05
-    """delta: the true problem lies outside the sets with about this probability."""
+    delta: float = 0.05
+    """Up to this probability the true problem may ever lie outside the sets; far less in fact."""
     reward_constant: float = 4.0
     """c of the rewards."""
     transition_constant: float = 4.0
     """c of the transitions."""
     max_reward: float = 1.0
-    """What mean rewards are known not to exceed (TabulaRL does not use that)."""
+    """What mean rewards are known not to exceed; TabulaRL does not use that."""
 
     def __post_init__(self):
         super().__post_init__()
-        _require_positive(self, "confidence", "reward_constant", "transition_constant")
+        _require_positive(self, "reward_constant", "transition_constant")
+        _require_finite(self, "max_reward")
+        require(0 < self.delta < 1, f"delta must be in (0, 1), got {self.delta}")
 
     def widths(self, shape: Shape, counts: Counts, episode: Array) -> tuple[Array, Array]:
         """Half widths of the confidence set: of mean rewards, and in L1 of transitions; both [S, A]."""
         s, a, _ = shape
-        log = jnp.log(2 * s * a * (episode + 1) / self.confidence)
+        log = jnp.log(2.0 * s * a * (episode + 1) / self.delta)
         data = jnp.maximum(counts.visits, 1.0)
         rewards = jnp.sqrt(self.reward_constant * log / data)
         return rewards, jnp.sqrt(self.transition_constant * s * log / data)
@@ -210,45 +225,43 @@ def optimistic_transitions(estimate: Array, width: Array, values: Array) -> Arra
     """
     order = jnp.argsort(values)
     best = order[-1]
-    sorted_estimate = estimate[..., order]
-    added = jnp.minimum(width / 2, 1.0 - estimate[..., best])
-    worse = sorted_estimate[..., :-1]
+    missing = 1.0 - estimate[..., best]
+    worse = estimate[..., order[:-1]]
     before = jnp.cumsum(worse, axis=-1) - worse
-    taken = jnp.clip(added[..., None] - before, 0.0, worse)
-    raised = sorted_estimate[..., -1:] + taken.sum(axis=-1, keepdims=True)
-    moved = jnp.concatenate([worse - taken, raised], axis=-1)
-    return moved[..., jnp.argsort(order)]
+    taken = jnp.clip(jnp.minimum(width / 2, missing)[..., None] - before, 0.0, worse)
+    left = worse - taken
+    moved = jnp.concatenate([left, 1.0 - left.sum(axis=-1, keepdims=True)], axis=-1)[..., jnp.argsort(order)]
+    # Where the best is certain, without a rounding error: ties between actions must stay ties.
+    certain = (jnp.arange(estimate.shape[-1]) == best).astype(estimate.dtype)
+    return jnp.where((width / 2 >= missing)[..., None], jnp.broadcast_to(certain, estimate.shape), moved)
 
 
 @dataclass(frozen=True, kw_only=True)
 class UCBVI(_Believing):
-    """Value iteration with a bonus for what was seen seldom (Azar 2017), with TabulaRL's bonus.
+    """Value iteration with a bonus for what was seen seldom (Azar 2017), with the bonus of TabulaRL.
 
-    The bonus of an action with n data, h steps before the end, is scale * sqrt(2 log(2 + t) / n) * h: once for the
-    reward, and once for every later step that the next state decides about. The prior counts as data.
+    It is scale * sqrt(2 log(2 + t) / n), t the number of the episode: once for the reward, and once for every
+    later step that the next state decides about. The prior counts as data.
     """
 
     scale: float = 1.0
     """Factor of the bonus."""
-    max_reward: float = 1.0
-    """Values are cut off at this much for every step that is left (Azar 2017; TabulaRL does not)."""
 
     def __post_init__(self):
         super().__post_init__()
-        require(self.scale >= 0, f"scale must not be negative, got {self.scale}")
+        require(0 <= self.scale < math.inf, f"scale must be finite and not negative, got {self.scale}")
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
         """Values of the expected problem plus the bonus."""
         del key
         posterior = self.posterior(memory)
         log = 2 * jnp.log(2.0 + episode)
-        reward_bonus = self.scale * jnp.sqrt(log / posterior.reward_precision)
-        value_bonus = self.scale * jnp.sqrt(log / posterior.transitions.sum(axis=-1))
+        rewards = posterior.reward_mean + self.scale * jnp.sqrt(log / posterior.reward_precision)
+        bonus = self.scale * jnp.sqrt(log / posterior.transitions.sum(axis=-1))
         transitions = posterior.mean_transitions
 
         def step(values: Array, later: Array):
-            q = posterior.reward_mean + reward_bonus + transitions @ values + later * value_bonus
-            q = jnp.minimum(q, (later + 1) * self.max_reward)
+            q = rewards + transitions @ values + later * bonus
             return q.max(axis=-1), q
 
         later = jnp.arange(shape.horizon - 1, -1, -1)
@@ -295,7 +308,10 @@ class RLSVI(_Counting):
 
     def __post_init__(self):
         _require_positive(self, "prior_precision", "noise_precision")
-        require(self.perturbation >= 0, f"perturbation must not be negative, got {self.perturbation}")
+        require(
+            0 <= self.perturbation < math.inf,
+            f"perturbation must be finite and not negative, got {self.perturbation}",
+        )
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
         """Values drawn step by step from their posteriors."""
@@ -311,47 +327,40 @@ class RLSVI(_Counting):
         return jax.lax.scan(step, jnp.zeros(shape.num_states), noise, reverse=True)[1]
 
 
-class Estimates(NamedTuple):
-    """What Q-learning remembers."""
-
-    q: Array
-    """Values [H, S, A]."""
-    visits: Array
-    """How often each was updated [H, S, A]."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class QLearning:
-    """Q-learning with a value for every step of the episode, by the step size (H + 1) / (H + n) of Jin 2018."""
+    """Q-learning, with a value for every step of the episode."""
 
     epsilon: float = 0.1
-    """Probability of a uniformly random action; our choice, the same as for the agent with a model."""
+    """Probability of a uniformly random action; the usual one of Sutton and Barto's examples."""
+    learning_rate: float = 0.1
+    """Share of the error by which a value moves; the usual one of Sutton and Barto's examples."""
     initial_reward: float = 0.0
     """Values begin at this for every step that is left; at the largest possible reward it is optimistic."""
 
     def __post_init__(self):
         _require_probability(self.epsilon)
-        require(math.isfinite(self.initial_reward), f"initial_reward must be finite, got {self.initial_reward}")
+        require(0 < self.learning_rate <= 1, f"learning_rate must be in (0, 1], got {self.learning_rate}")
+        _require_finite(self, "initial_reward")
 
-    def init(self, shape: Shape) -> Estimates:
-        """Initial values."""
+    def init(self, shape: Shape) -> Array:
+        """Initial values [H, S, A]."""
         s, a, h = shape
         left = jnp.arange(h, 0, -1.0)[:, None, None]
-        return Estimates(self.initial_reward * jnp.broadcast_to(left, (h, s, a)), jnp.zeros((h, s, a)))
+        return self.initial_reward * jnp.broadcast_to(left, (h, s, a))
 
-    def plan(self, key: Array, shape: Shape, memory: Estimates, episode: Array) -> Array:
+    def plan(self, key: Array, shape: Shape, memory: Array, episode: Array) -> Array:
         """The values."""
         del key, shape, episode
-        return memory.q
+        return memory
 
-    def update(self, shape: Shape, memory: Estimates, trajectory: Trajectory) -> Estimates:
+    def update(self, shape: Shape, memory: Array, trajectory: Trajectory) -> Array:
         """One update a step; those of later steps do not enter, as when each is made at once."""
-        at = jnp.arange(shape.horizon), trajectory.states, trajectory.actions
-        visits = memory.visits.at[at].add(1.0)
-        rate = (shape.horizon + 1) / (shape.horizon + visits[at])
-        next_values = jnp.append(memory.q.max(axis=-1)[at[0][1:], trajectory.next_states[:-1]], 0.0)
-        error = trajectory.rewards + next_values - memory.q[at]
-        return Estimates(memory.q.at[at].add(rate * error), visits)
+        steps = jnp.arange(shape.horizon)
+        next_values = jnp.append(memory.max(axis=-1)[steps[1:], trajectory.next_states[:-1]], 0.0)
+        at = steps, trajectory.states, trajectory.actions
+        error = trajectory.rewards + next_values - memory[at]
+        return memory.at[at].add(self.learning_rate * error)
 
 
 TABULAR_AGENTS: dict[str, TabularAgent] = {
@@ -361,6 +370,6 @@ TABULAR_AGENTS: dict[str, TabularAgent] = {
     "rlsvi": RLSVI(),
     "epsilon-greedy": EpsilonGreedy(),
     "q-learning": QLearning(),
-    "optimistic-q": QLearning(epsilon=0.0, initial_reward=1.0),
+    "optimistic-q": QLearning(epsilon=0.0, learning_rate=0.2, initial_reward=1.0),
 }
-"""Named agents that see the state."""
+"""Named agents that see the state; the rate of `optimistic-q` is the best of 0.05, 0.1 and 0.2 on the chain."""

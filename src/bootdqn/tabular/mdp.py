@@ -21,7 +21,7 @@ def require_small(num_states: int, num_actions: int) -> None:
     """Raise `UserError` before tables are made that are too large to plan with."""
     require(
         num_states**2 * num_actions <= MAX_ENTRIES,
-        f"{num_states} states are too many for agents that keep a table of them; the deep agents take them all",
+        f"{num_states} states are too many for an agent that keeps tables of them; take a deep one, such as boot",
     )
 
 

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from bootdqn.envs.catalog import env_spec, make_env
-from bootdqn.experiments.regret import final_cell, regret_curve
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from bootdqn.envs.catalog import make_env
+from bootdqn.envs.tabular import StochasticChain
+from bootdqn.experiments.regret import final_cell, final_values, ratio_interval, regret_curves
 from bootdqn.experiments.runner import CsvRow
 from bootdqn.experiments.stochastic_chain.sweep import VERSIONS
-from bootdqn.figures import RegretCurve, RegretPanel, save_regret
+from bootdqn.figures import RegretPanel, save_regret
 
 _MEASURES = {"regret": "regret by realised returns", "pseudo_regret": "regret in expectation"}
 
 
 def plot(rows: list[CsvRow], stem: Path) -> str:
     """A panel for every version and measure; a table for every measure, and ratios to PSRL."""
-    specs = {version: env_spec(make_env(env)) for version, env in VERSIONS.items()}
-    present = [version for version, spec in specs.items() if any(row["env"] == spec for row in rows)]
-    curves = {
-        column: {version: _curves([r for r in rows if r["env"] == specs[version]], column) for version in present}
-        for column in _MEASURES
-    }
+    groups: dict[str, dict[str, list[CsvRow]]] = {}
+    for row in rows:
+        version, _, label = row["trial"].partition("-")
+        groups.setdefault(version, {}).setdefault(label, []).append(row)
     panels = [
-        [RegretPanel(version, list(by_version[version].values())) for version in present]
-        for by_version in curves.values()
+        [
+            RegretPanel(
+                version,
+                regret_curves(by_label, column),
+                bound=_always_right(version),
+                bound_label="always right",
+            )
+            for version, by_label in groups.items()
+        ]
+        for column in _MEASURES
     ]
     save_regret(stem, "The six-state stochastic chain", panels, ylabels=list(_MEASURES.values()))
     episodes = max(int(row["episode"]) for row in rows)
@@ -31,33 +43,39 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     parts = []
     for column, measure in _MEASURES.items():
         parts += [
-            f"{measure.capitalize()} after {episodes} episodes: mean of {seeds} seeds and its 95% interval.",
-            _table(curves[column]),
+            f"{measure.capitalize()} after {episodes} episodes: mean of {seeds} seeds, its 95% interval, and the "
+            "median.",
+            _table(groups, column),
         ]
-    parts.append(_ratios(curves["pseudo_regret"]))
-    return "\n\n".join(parts)
+    ratios = [_ratio(version, by_label) for version, by_label in groups.items()]
+    known = ", ".join(ratio for ratio in ratios if ratio) or "not yet known"
+    return "\n\n".join([*parts, f"Regret in expectation of boot over that of psrl: {known}."])
 
 
-def _curves(rows: list[CsvRow], column: str) -> dict[str, RegretCurve]:
-    agents = dict.fromkeys(row["agent"] for row in rows)
-    return {agent: regret_curve([r for r in rows if r["agent"] == agent], agent, column) for agent in agents}
+def _always_right(version: str) -> Callable[[NDArray[np.floating]], NDArray[np.floating]]:
+    """The least regret in expectation that a policy without a clock can have."""
+    env = make_env(VERSIONS[version])
+    assert isinstance(env, StochasticChain)
+    policy = jnp.asarray(np.tile(env.right_actions[:, None] == np.arange(2), (env.horizon, 1, 1)), jnp.float32)
+    loss = float(env.mdp.regret(policy))
+    return lambda episodes: loss * episodes
 
 
-def _table(curves: dict[str, dict[str, RegretCurve]]) -> str:
-    agents = dict.fromkeys(agent for by_agent in curves.values() for agent in by_agent)
-    lines = ["| agent | " + " | ".join(curves) + " |", "|---|" + "---:|" * len(curves)]
+def _table(groups: dict[str, dict[str, list[CsvRow]]], column: str) -> str:
+    labels = dict.fromkeys(label for by_label in groups.values() for label in by_label)
+    lines = ["| agent | " + " | ".join(groups) + " |", "|---|" + "---:|" * len(groups)]
     lines += [
-        f"| {agent} | " + " | ".join(final_cell(by_agent.get(agent)) for by_agent in curves.values()) + " |"
-        for agent in agents
+        f"| {label} | "
+        + " | ".join(final_cell(final_values(by_label.get(label, []), column)) for by_label in groups.values())
+        + " |"
+        for label in labels
     ]
     return "\n".join(lines)
 
 
-def _ratios(curves: dict[str, dict[str, RegretCurve]]) -> str:
+def _ratio(version: str, by_label: dict[str, list[CsvRow]]) -> str | None:
     """How boot compares with posterior sampling, where both were run."""
-    ratios = [
-        f"{version} {by_agent['boot'].means[-1] / by_agent['psrl'].means[-1]:.2f}"
-        for version, by_agent in curves.items()
-        if {"boot", "psrl"} <= by_agent.keys()
-    ]
-    return f"Regret in expectation of boot over that of psrl: {', '.join(ratios) or 'not yet known'}."
+    if not {"boot", "psrl"} <= by_label.keys():
+        return None
+    boot, psrl = (final_values(by_label[label], "pseudo_regret") for label in ("boot", "psrl"))
+    return f"{version} {ratio_interval(boot, psrl)}"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bootdqn.envs.catalog import make_env
-from bootdqn.experiments.regret import regret_curve
+from bootdqn.experiments.regret import regret_curves
 from bootdqn.experiments.runner import CsvRow
 from bootdqn.figures import RegretCurve, RegretPanel, save_regret
 
@@ -17,8 +17,10 @@ _DECADES = [10**power for power in range(1, 8)]
 
 def plot(rows: list[CsvRow], stem: Path) -> str:
     """One panel; a table of regret, and of how fast it grows, at every power of ten."""
-    trials = dict.fromkeys(row["trial"] for row in rows)
-    curves = [regret_curve([r for r in rows if r["trial"] == t], t, "pseudo_regret") for t in trials]
+    trials: dict[str, list[CsvRow]] = {}
+    for row in rows:
+        trials.setdefault(row["trial"], []).append(row)
+    curves = regret_curves(trials, "pseudo_regret")
     states, actions, horizon = make_env(rows[0]["env"]).mdp.shape
 
     def bound(episodes: NDArray[np.floating]) -> NDArray[np.floating]:

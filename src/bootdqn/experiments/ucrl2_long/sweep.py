@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from bootdqn.experiments.runner import Preset, Trial
+from bootdqn.experiments.ucrl2_long.aliased import AliasedUCRL2
 from bootdqn.tabular.agents import PSRL, UCBVI, UCRL2, TabularAgent
 from bootdqn.training import TrainConfig
 
 _AGENTS: dict[str, TabularAgent] = {
     "ucrl2": UCRL2(),
-    "ucrl2-jaksch": replace(UCRL2(), reward_constant=3.5, transition_constant=14.0),
+    "ucrl2-wide": UCRL2(reward_constant=3.5, transition_constant=14.0),
+    "ucrl2-aliased": AliasedUCRL2(),
     "ucbvi": UCBVI(),
     "psrl": PSRL(),
 }
-"""UCRL2 with the constants of TabulaRL and with those of its own paper."""
+"""UCRL2 with the constants of TabulaRL, with those of its own paper, and with a slip of TabulaRL."""
 _EPISODES: dict[Preset, int] = {"smoke": 200, "quick": 20_000, "paper": 1_000_000}
 _SEEDS: dict[Preset, int] = {"smoke": 2, "quick": 4, "paper": 10}
 
