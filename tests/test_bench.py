@@ -70,7 +70,7 @@ def test_tabular_agents_are_timed(tmp_path, monkeypatch, capsys):
     results = json.loads((tmp_path / "bench.json").read_text())
     assert results["seconds"].keys() == TABULAR_AGENTS.keys()
     captured = capsys.readouterr()
-    assert "ucrl2, 2 seeds, 7 episodes" in captured.err
+    assert f"ucrl2: 2 seeds, 7 episodes in {results['ucrl2_long_seconds']:.2f} s" in captured.err
     text = captured.out
     assert f"{results['seconds']['psrl']:.2f}" in text
     assert "ucrl2, 7 episodes" in text

@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+import bootdqn
 from bootdqn.envs.tabular import RiverSwim, StochasticChain
 from bootdqn.errors import UserError
 from bootdqn.experiments.ucrl2_long.aliased import AliasedUCRL2
@@ -58,7 +59,7 @@ def test_plan_by_hand():
     # From the end: 0.5 or 0, and 2 or 0; then 0.5 + 0.5 or 2, and 2 + 2 or 0.5; then 0.5 + 2 or 4, 2 + 4 or 2.
     expected = [[[2.5, 4.0], [6.0, 2.0]], [[1.0, 2.0], [4.0, 0.5]], [[0.5, 0.0], [2.0, 0.0]]]
     np.testing.assert_array_equal(mdp.optimal_q, expected)
-    np.testing.assert_array_equal(plan(jnp.asarray(transitions), jnp.asarray(rewards), 3), expected)
+    np.testing.assert_array_equal(plan(jnp.asarray(transitions), jnp.asarray(rewards), mdp.shape), expected)
     assert mdp.optimal_value == 4
     # Always 0.5, in expectation 1.5: 2.5 less than the best; half of the time the first step loses 1.5.
     stays = jnp.zeros((3, 2, 2)).at[:, :, 0].set(1.0)
@@ -198,7 +199,7 @@ def test_optimistic_transitions_are_the_best_in_the_set(problem):
 SMALL = Shape(num_states=3, num_actions=2, horizon=4)
 ucrl2_plan = jax.jit(lambda counts, episode: UCRL2().plan(KEY, SMALL, counts, episode))
 ucrl2_widths = jax.jit(lambda counts, episode: UCRL2().widths(SMALL, counts, episode))
-plan_small = jax.jit(lambda transitions, rewards: plan(transitions, rewards, SMALL.horizon))
+plan_small = jax.jit(lambda transitions, rewards: plan(transitions, rewards, SMALL))
 
 
 @settings(max_examples=150, deadline=None)
@@ -281,7 +282,7 @@ def test_ucbvi_by_hand():
     # Without a bonus it is the expected problem.
     plain = UCBVI(scale=0.0).plan(KEY, shape, counts, jnp.int32(8))
     posterior = agent.posterior(counts)
-    np.testing.assert_allclose(plain, plan(posterior.mean_transitions, posterior.reward_mean, 2), rtol=1e-6)
+    np.testing.assert_allclose(plain, plan(posterior.mean_transitions, posterior.reward_mean, shape), rtol=1e-6)
 
 
 # Least squares and Q-learning.
@@ -422,9 +423,18 @@ def test_more_steps_than_can_be_counted_are_refused():
 
 
 def test_tables_have_an_end():
-    require_small(100, 2)
-    with pytest.raises(UserError, match="10000 states are too many"):
-        require_small(10_000, 2)
+    require_small(Shape(900, 2, 30))
+    for shape in (Shape(10_000, 2, 10), Shape(1000, 2, 1000)):
+        with pytest.raises(UserError, match="too many for an agent that keeps tables"):
+            require_small(shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("psrl", {"prior_transitions": 1e-40}), ("q-learning", {"initial_reward": 1e38})]
+)
+def test_what_single_precision_cannot_hold_is_reported(name, option):
+    with pytest.raises(UserError, match="too large or too small for single precision"):
+        bootdqn.train("stochastic-chain", name, episodes=50, **option)
 
 
 @pytest.mark.parametrize(
@@ -447,16 +457,40 @@ def test_parameters_out_of_range(make, options, message):
         make(**options)
 
 
+def aliased_values(estimate, width, rewards, horizon):
+    """The slip, by loops: every step works on the estimate that the one after it has left."""
+    estimate, values, found = np.array(estimate, float), np.zeros(len(rewards)), []
+    for _ in range(horizon):
+        q, order = np.zeros(rewards.shape), np.argsort(values)
+        best = order[-1]
+        for state, action in np.ndindex(*rewards.shape):
+            p = estimate[state, action]  # no copy
+            if p[best] + width[state, action] / 2 > 1:
+                p = np.eye(len(values))[best]
+            else:
+                p[best] += width[state, action] / 2
+                for worst in order[:-1]:
+                    p[worst] -= min(max(p.sum() - 1, 0), p[worst])
+            q[state, action] = rewards[state, action] + p @ values
+        values = q.max(axis=-1)
+        found.insert(0, q)
+    return np.array(found)
+
+
 def test_the_slip_of_others_is_another_agent():
-    """Optimism that adds up from step to step exceeds the right one once estimates are worth something."""
+    """Optimism that adds up from step to step exceeds the right one, and prefers left at the start."""
     env = StochasticChain()
-    tables = 1000 * jnp.asarray(env.mdp.transitions, jnp.float32), jnp.asarray(env.mdp.rewards, jnp.float32)
-    right, aliased = (
-        np.asarray(agent.plan(KEY, env.mdp.shape, Counts(*tables), jnp.int32(1000)))
-        for agent in (UCRL2(), AliasedUCRL2())
+    counts = Counts(
+        1000 * jnp.asarray(env.mdp.transitions, jnp.float32), jnp.asarray(env.mdp.rewards, jnp.float32)
     )
-    np.testing.assert_array_equal(right[-1], aliased[-1])
-    assert (aliased >= right - 1e-5).all()
+    right, aliased = (
+        np.asarray(agent.plan(KEY, env.mdp.shape, counts, jnp.int32(1000))) for agent in (UCRL2(), AliasedUCRL2())
+    )
+    posterior = UCRL2().posterior(counts)
+    reward_width, width = map(np.asarray, UCRL2().widths(env.mdp.shape, counts, jnp.int32(1000)))
+    rewards = np.minimum(posterior.reward_mean + reward_width, 1.0)
+    expected = aliased_values(posterior.mean_transitions, width, rewards, 15)
+    np.testing.assert_allclose(aliased, expected, rtol=1e-4)
     assert aliased[0, 0].max() > 1.3 * right[0, 0].max()
     assert right[0, 0].argmax() == 1
-    assert aliased[0, 0].argmax() == 0  # after a thousand data each, it still wants to go left at the start
+    assert aliased[0, 0].argmax() == 0  # after a thousand data each

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bootdqn.runs.directory import write_atomically
 
-# Okabe and Ito's palette.
+# Okabe and Ito's palette, a gray and a brown.
 COLOURS = ("#D55E00", "#000000", "#7F7F7F")
 """For what is not an agent."""
 AGENT_COLOURS: dict[str, str] = {

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -108,7 +108,7 @@ class TrainResult:
     """The run directory."""
 
     def optimal(self, *, greedy: bool | None = None) -> dict[int, np.ndarray]:
-        """By seed, whether each episode was optimal.
+        """By seed, whether each episode was optimal; for agents that see the state, whether its policy was.
 
         Args:
             greedy: the evaluations by vote, without dithering, in place of the training episodes. By default
@@ -281,25 +281,26 @@ def _recorded(
     for chunk in chunks:
         if directory is not None:
             directory.append_rows(_rows(chunk, config, horizon))
-        if isinstance(chunk.metrics, EpisodeMetrics):
-            for seed in chunk.seeds:
-                require_finite(cast(Chunk[EpisodeMetrics], chunk), config, seed=seed)
+        for seed in chunk.seeds:
+            require_finite(chunk, config, seed=seed)
         yield chunk
 
 
-def require_finite(
-    chunk: Chunk[EpisodeMetrics], config: TrainConfig, *, seed: int, end: int | None = None
-) -> None:
-    """Raise `UserError` if a loss of the chunk is not finite, in one seed and before the episode number `end`."""
-    losses = chunk.metrics.updates.loss[chunk.seeds.index(seed)]
-    if end is not None:
-        losses = losses[: end - chunk.first_episode]
-    bad = np.flatnonzero(~np.isfinite(losses))
+def require_finite(chunk: AnyChunk, config: TrainConfig, *, seed: int, end: int | None = None) -> None:
+    """Raise `UserError` if something is not finite, in one seed and before the episode number `end`."""
+    metrics, row = chunk.metrics, chunk.seeds.index(seed)
+    is_deep = isinstance(metrics, EpisodeMetrics)
+    finite = np.isfinite(metrics.updates.loss[row]) if is_deep else np.asarray(metrics.finite[row])
+    bad = np.flatnonzero(~finite[: None if end is None else end - chunk.first_episode])
     if len(bad):
+        what, advice = (
+            ("the loss", f"a smaller learning rate (now {config.deep.learning_rate:g}) or the huber loss may help")
+            if is_deep
+            else ("a value", "some parameter of the agent is too large or too small for single precision")
+        )
         raise UserError(
-            f"training diverged: the loss of seed {seed} is no longer finite in episode "
-            f"{chunk.first_episode + bad[0] + 1}; a smaller learning rate (now {config.deep.learning_rate:g}) or "
-            "the huber loss may help"
+            f"training diverged: {what} of seed {seed} is no longer finite in episode "
+            f"{chunk.first_episode + bad[0] + 1}; {advice}"
         )
 
 
@@ -333,11 +334,16 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
         save_model(directory.path / "models" / f"seed{seed}.safetensors", params, config)
     if result.metrics:
         _draw(directory.path / "learning_curve", result)
+    learned = {}
+    if isinstance(result.config.agent, AgentConfig):
+        learned = {
+            "episodes_to_learn": result.episodes_to_learn(greedy=False),
+            "greedy_episodes_to_learn": result.episodes_to_learn(greedy=True),
+        }
     directory.finish(
         "interrupted" if result.interrupted else "finished",
         regret={seed: float(regrets.sum(dtype=float)) for seed, regrets in result.regret().items()},
-        episodes_to_learn=result.episodes_to_learn(greedy=False),
-        greedy_episodes_to_learn=result.episodes_to_learn(greedy=True),
+        **learned,
     )
 
 
@@ -370,7 +376,7 @@ def _require_memory(needed: int) -> None:
     require(
         available is None or needed < available,
         f"the run needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free; "
-        "use fewer --seeds or a smaller --replay-capacity",
+        "use fewer --seeds or, with a deep agent, a smaller --replay-capacity",
     )
 
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import ENVS
 from bootdqn.experiments.catalog import EXPERIMENTS
-from bootdqn.tabular.agents import TABULAR_AGENTS
+from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
 
 
 def main(arguments: list[str]) -> int:
@@ -45,18 +45,14 @@ def _show() -> None:
     table.add_column("name", style="bold")
     table.add_column("differs from boot in")
     for name, config in AGENTS.items():
-        changed = [
-            f"{field.name}={getattr(config, field.name)}"
-            for field in dataclasses.fields(AgentConfig)
-            if getattr(config, field.name) != getattr(AGENTS["boot"], field.name)
-        ]
-        table.add_row(name, ", ".join(changed) or "-")
+        table.add_row(name, ", ".join(_changes(config, AGENTS["boot"])) or "-")
     console.print(table)
     table = Table(title="\nagents that see the state", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")
     table.add_column("is")
     for name, agent in TABULAR_AGENTS.items():
-        table.add_row(name, (type(agent).__doc__ or "").partition("\n")[0])
+        summary = (type(agent).__doc__ or "").partition("\n")[0]
+        table.add_row(name, "; ".join([summary.rstrip("."), *_changes(agent, type(agent)())]))
     console.print(table)
     table = Table(title="\nexperiments (bootdqn reproduce NAME)", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")
@@ -64,3 +60,9 @@ def _show() -> None:
     for experiment in EXPERIMENTS.values():
         table.add_row(experiment.name, experiment.summary)
     console.print(table)
+
+
+def _changes(config: AgentConfig | TabularAgent, usual: AgentConfig | TabularAgent) -> list[str]:
+    """The fields in which two configurations of one class differ."""
+    names = [field.name for field in dataclasses.fields(config)]
+    return [f"{n}={getattr(config, n)}" for n in names if getattr(config, n) != getattr(usual, n)]

@@ -101,7 +101,7 @@ def _show(result: TrainResult) -> None:
     learned, greedy = result.episodes_to_learn(greedy=False), result.episodes_to_learn(greedy=True)
     for seed, metrics in result.metrics.items():
         cells = [str(seed), str(len(metrics.episode_return)), f"{metrics.episode_return[-1]:.4g}"]
-        cells.append(f"{metrics.regret.sum():.4g}")
+        cells.append(f"{metrics.regret.sum(dtype=float):.4g}")
         if isinstance(metrics, EpisodeMetrics):
             cells += [f"{metrics.greedy_return[-1]:.4g}", str(learned[seed] or "-"), str(greedy[seed] or "-")]
         table.add_row(*cells)

@@ -11,7 +11,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.errors import require, require_known
-from bootdqn.tabular.mdp import MDP, require_small
+from bootdqn.tabular.mdp import MDP, Shape, require_small
 from bootdqn.types import Encoding, Step
 
 LEFT_REWARD = 0.001
@@ -108,7 +108,7 @@ class Chain:
     @property
     def mdp(self) -> MDP:
         """The exact problem."""
-        require_small(self.length, self.num_actions)
+        require_small(Shape(self.length, self.num_actions, self.horizon))
         goes_right = np.array(self.right_actions)[:, None] == np.arange(self.num_actions)
         moved, rewards = map(np.asarray, self._outcome(jnp.arange(self.length)[:, None], jnp.asarray(goes_right)))
         return MDP(

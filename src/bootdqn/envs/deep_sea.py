@@ -12,7 +12,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.errors import require
-from bootdqn.tabular.mdp import MDP, require_small
+from bootdqn.tabular.mdp import MDP, Shape, require_small
 from bootdqn.types import Encoding, Step
 
 MOVE_COST = 0.01
@@ -67,7 +67,7 @@ class DeepSea:
 
     @property
     def solved_return(self) -> float:
-        """What an optimal episode collects on average: right all the way, unless the wind makes it pointless."""
+        """What an optimal episode collects on average: right, until the wind has led off the diagonal."""
         return float(self._diagonal_values[0])
 
     @property
@@ -103,11 +103,12 @@ class DeepSea:
     def mdp(self) -> MDP:
         """The exact problem; what follows the last row does not matter."""
         n, cost = self.size, MOVE_COST / self.size
-        require_small(n**2, self.num_actions)
+        require_small(Shape(n**2, self.num_actions, n))
         transitions, rewards = np.zeros((n**2, 2, n**2)), np.zeros((n**2, 2))
+        right_actions = self.right_actions
         for row, column in np.ndindex(n, n):
             cell, below = row * n + column, min(row + 1, n - 1) * n
-            right = self.right_actions[row, column]
+            right = right_actions[row, column]
             transitions[cell, right, below + min(column + 1, n - 1)] += self._success
             transitions[cell, right, below + column] += 1 - self._success
             transitions[cell, 1 - right, below + max(column - 1, 0)] = 1.0

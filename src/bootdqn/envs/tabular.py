@@ -18,6 +18,7 @@ from bootdqn.tabular.mdp import MDP, draw
 from bootdqn.types import Encoding, Step
 
 _LEFT, _RIGHT = 0, 1
+_MAX_REWARD = 1e6
 _TOLERANCE = 1e-6
 """Of a sum of losses that are exactly 0 for optimal actions."""
 
@@ -51,11 +52,11 @@ class _Row(ABC):
 
     def __post_init__(self):
         require(2 <= self.length <= 2**10, f"length must be 2 to 2**10, got {self.length}")
-        require(self.horizon >= self.length - 1, f"horizon {self.horizon} is too short to reach s_{self.length}")
+        require(self.horizon >= self.length, f"horizon {self.horizon} is too short to be paid at s_{self.length}")
         require(self.horizon <= 2**10, f"horizon must be at most 2**10, got {self.horizon}")
         for name in ("left_reward", "reward_std"):
             value = getattr(self, name)
-            require(0 <= value < np.inf, f"{name} must be finite and not negative, got {value}")
+            require(0 <= value <= _MAX_REWARD, f"{name} must be 0 to {_MAX_REWARD:g}, got {value}")
         require(self.scramble_seed >= 0, f"scramble_seed must not be negative, got {self.scramble_seed}")
         require_known("features", self.features, ("thermometer", "one_hot"))
 

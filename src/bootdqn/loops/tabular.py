@@ -43,6 +43,8 @@ class TabularMetrics(NamedTuple):
     """Whether that is 0, but for rounding."""
     greedy_optimal: Array
     """Whether it would be without random actions."""
+    finite: Array
+    """Whether all values were numbers: without that, nothing else means anything."""
 
 
 # The number of the episode is the same in all vmapped seeds and stays unbatched.
@@ -108,6 +110,7 @@ def _run_episode(
         regret=regret,
         optimal=regret < _TOLERANCE,
         greedy_optimal=greedy_regret < _TOLERANCE,
+        finite=jnp.isfinite(q).all(),
     )
     memory = agent.update(mdp.shape, state.memory, trajectory)
     return TabularTrainState(key, memory, state.episode + 1), metrics

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bootdqn.errors import require
-from bootdqn.tabular.mdp import Shape, plan
+from bootdqn.tabular.mdp import Shape, backward, plan
 
 
 class Trajectory(NamedTuple):
@@ -163,7 +163,7 @@ class PSRL(_Believing):
         transitions = jax.random.dirichlet(transition_key, posterior.transitions)
         noise = jax.random.normal(reward_key, posterior.reward_mean.shape)
         rewards = posterior.reward_mean + noise / jnp.sqrt(posterior.reward_precision)
-        return plan(transitions, rewards, shape.horizon)
+        return plan(transitions, rewards, shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ class UCRL2(_Believing):
     transition_constant: float = 4.0
     """c of the transitions."""
     max_reward: float = 1.0
-    """What mean rewards are known not to exceed; TabulaRL does not use that."""
+    """What mean rewards do not exceed, which the agent must be told rightly; TabulaRL does not use it."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -210,12 +210,10 @@ class UCRL2(_Believing):
         reward_width, transition_width = self.widths(shape, memory, episode)
         rewards = jnp.minimum(posterior.reward_mean + reward_width, self.max_reward)
 
-        def step(values: Array, _: None):
-            transitions = optimistic_transitions(posterior.mean_transitions, transition_width, values)
-            q = rewards + transitions @ values
-            return q.max(axis=-1), q
+        def backup(values: Array, _: None) -> Array:
+            return rewards + optimistic_transitions(posterior.mean_transitions, transition_width, values) @ values
 
-        return jax.lax.scan(step, jnp.zeros(shape.num_states), None, length=shape.horizon, reverse=True)[1]
+        return backward(backup, shape)
 
 
 def optimistic_transitions(estimate: Array, width: Array, values: Array) -> Array:
@@ -260,12 +258,10 @@ class UCBVI(_Believing):
         bonus = self.scale * jnp.sqrt(log / posterior.transitions.sum(axis=-1))
         transitions = posterior.mean_transitions
 
-        def step(values: Array, later: Array):
-            q = rewards + transitions @ values + later * bonus
-            return q.max(axis=-1), q
+        def backup(values: Array, later: Array) -> Array:
+            return rewards + transitions @ values + later * bonus
 
-        later = jnp.arange(shape.horizon - 1, -1, -1)
-        return jax.lax.scan(step, jnp.zeros(shape.num_states), later, reverse=True)[1]
+        return backward(backup, shape, jnp.arange(shape.horizon - 1, -1, -1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,7 +283,7 @@ class EpsilonGreedy(_Believing):
         """Values of the expected problem."""
         del key, episode
         posterior = self.posterior(memory)
-        return plan(posterior.mean_transitions, posterior.reward_mean, shape.horizon)
+        return plan(posterior.mean_transitions, posterior.reward_mean, shape)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,12 +315,11 @@ class RLSVI(_Counting):
         precision = self.prior_precision + self.noise_precision * memory.visits
         noise = jax.random.normal(key, (shape.horizon, *precision.shape))
 
-        def step(values: Array, noise: Array):
+        def backup(values: Array, noise: Array) -> Array:
             total = memory.reward_sum + memory.transitions @ values
-            q = self.noise_precision * total / precision + self.perturbation * noise / jnp.sqrt(precision)
-            return q.max(axis=-1), q
+            return self.noise_precision * total / precision + self.perturbation * noise / jnp.sqrt(precision)
 
-        return jax.lax.scan(step, jnp.zeros(shape.num_states), noise, reverse=True)[1]
+        return backward(backup, shape, noise)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,7 +331,7 @@ class QLearning:
     learning_rate: float = 0.1
     """Share of the error by which a value moves; the usual one of Sutton and Barto's examples."""
     initial_reward: float = 0.0
-    """Values begin at this for every step that is left; at the largest possible reward it is optimistic."""
+    """Values begin at this for every step that is left; at the largest mean reward, or more, it is optimistic."""
 
     def __post_init__(self):
         _require_probability(self.epsilon)
@@ -372,4 +367,4 @@ TABULAR_AGENTS: dict[str, TabularAgent] = {
     "q-learning": QLearning(),
     "optimistic-q": QLearning(epsilon=0.0, learning_rate=0.2, initial_reward=1.0),
 }
-"""Named agents that see the state; the rate of `optimistic-q` is the best of 0.05, 0.1 and 0.2 on the chain."""
+"""Named agents that see the state; docs/stochastic-chain.md says how the rate of `optimistic-q` was chosen."""

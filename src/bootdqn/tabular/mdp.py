@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +14,8 @@ from numpy.typing import NDArray
 
 from bootdqn.errors import require
 
-MAX_ENTRIES = 2**24
-"""Of a table of transitions; with more, planning anew in every episode would take minutes."""
-
-
-def require_small(num_states: int, num_actions: int) -> None:
-    """Raise `UserError` before tables are made that are too large to plan with."""
-    require(
-        num_states**2 * num_actions <= MAX_ENTRIES,
-        f"{num_states} states are too many for an agent that keeps tables of them; take a deep one, such as boot",
-    )
+MAX_ENTRIES = 2**26
+"""Of a table of transitions for every step of an episode; with more, to plan once would take many seconds."""
 
 
 class Shape(NamedTuple):
@@ -34,6 +27,16 @@ class Shape(NamedTuple):
     """A."""
     horizon: int
     """H, steps an episode."""
+
+
+def require_small(shape: Shape) -> None:
+    """Raise `UserError` before tables are made that are too large to plan with."""
+    states, actions, horizon = shape
+    require(
+        horizon * states**2 * actions <= MAX_ENTRIES,
+        f"{states} states and {horizon} steps are too many for an agent that keeps tables; take a deep one, "
+        "such as boot",
+    )
 
 
 class MDP:
@@ -119,14 +122,26 @@ class MDP:
         return jax.lax.scan(step, occupied, (policy, gaps))[1].sum()
 
 
-def plan(transitions: Array, rewards: Array, horizon: int) -> Array:
-    """Values of all actions under the best policy [H, S, A], by backward induction."""
+def backward(backup: Callable[[Array, Any], Array], shape: Shape, inputs: Any = None) -> Array:
+    """Values of all actions [H, S, A], from the last step back.
 
-    def step(values: Array, _: None):
-        q = rewards + transitions @ values
+    Args:
+        backup: (values of the next states [S], what belongs to the step) -> values [S, A].
+        shape: of the problem.
+        inputs: a pytree of arrays [H, ...], from which every step gets its part.
+    """
+
+    def step(values: Array, inputs: Any):
+        q = backup(values, inputs)
         return q.max(axis=-1), q
 
-    return jax.lax.scan(step, jnp.zeros(transitions.shape[0]), None, length=horizon, reverse=True)[1]
+    start = jnp.zeros(shape.num_states)
+    return jax.lax.scan(step, start, inputs, length=shape.horizon, reverse=True)[1]
+
+
+def plan(transitions: Array, rewards: Array, shape: Shape) -> Array:
+    """Values of all actions under the best policy [H, S, A]."""
+    return backward(lambda values, _: rewards + transitions @ values, shape)
 
 
 def greedy_policy(q: Array, epsilon: float = 0.0) -> Array:

@@ -8,7 +8,7 @@ from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.experiments.runner import Preset, Trial
 from bootdqn.tabular.agents import PSRL, TABULAR_AGENTS, TabularAgent
-from bootdqn.training import TrainConfig
+from bootdqn.training import NAMED_AGENTS, TrainConfig
 
 VERSIONS: dict[str, str] = {
     "noisy": "stochastic_chain,tabularl",
@@ -16,14 +16,12 @@ VERSIONS: dict[str, str] = {
     "scrambled": "stochastic_chain,tabularl,scrambled,scramble_seed=6",
 }
 """Names of environments; the last draws 0, 1, 1, 0, 1, 0 for right."""
-_AGENTS: dict[str, AgentConfig | TabularAgent] = {
-    "boot": AGENTS["boot"],
-    "boot-p=0.5": replace(AGENTS["boot"], mask_probability=0.5),
-    "dqn": AGENTS["dqn"],
-    **TABULAR_AGENTS,
-    "psrl-precise": PSRL(noise_precision=100.0),
+_AGENTS: dict[str, tuple[str, AgentConfig | TabularAgent]] = {
+    **{name: (name, agent) for name, agent in NAMED_AGENTS.items()},
+    "boot-p=0.5": ("boot", replace(AGENTS["boot"], mask_probability=0.5)),
+    "psrl-precise": ("psrl", PSRL(noise_precision=100.0)),
 }
-"""By label: a name, or one with what is changed; the last knows that rewards have next to no noise."""
+"""By label, name and configuration; the last is told that rewards have next to no noise."""
 _LABELS: dict[str, tuple[str, ...]] = {
     "noisy": ("boot", "boot-p=0.5", "dqn", *TABULAR_AGENTS),
     "noiseless": ("boot", "dqn", *TABULAR_AGENTS, "psrl-precise"),
@@ -42,8 +40,8 @@ def sweep(preset: Preset) -> list[Trial]:
             f"{version}-{label}",
             TrainConfig(
                 env=env_spec(make_env(env)),
-                agent_name=label if label in TABULAR_AGENTS else label.partition("-")[0],
-                agent=_AGENTS[label],
+                agent_name=_AGENTS[label][0],
+                agent=_AGENTS[label][1],
                 episodes=_EPISODES[preset],
                 num_seeds=_SEEDS[preset],
             ),

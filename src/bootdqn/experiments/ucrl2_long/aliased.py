@@ -16,8 +16,12 @@ from bootdqn.tabular.mdp import Shape
 class AliasedUCRL2(UCRL2):
     """Planning edits the estimate of the transitions in place, so that optimism adds up from step to step.
 
-    That is what TabulaRL does: it takes the estimate for a copy of it. Nothing else differs from `UCRL2`.
+    That is what TabulaRL does: it takes the estimate for a copy of it, except where optimism makes a next state
+    certain, for which it takes a new array. Nothing else differs from `UCRL2`.
     """
+
+    aliased: bool = True
+    """For the record."""
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
         """Values of a problem that gets better with every step before the end."""
@@ -28,9 +32,10 @@ class AliasedUCRL2(UCRL2):
 
         def step(carry: tuple[Array, Array], _: None):
             values, transitions = carry
-            transitions = optimistic_transitions(transitions, transition_width, values)
-            q = rewards + transitions @ values
-            return (q.max(axis=-1), transitions), q
+            optimistic = optimistic_transitions(transitions, transition_width, values)
+            q = rewards + optimistic @ values
+            is_certain = optimistic.max(axis=-1, keepdims=True) == 1
+            return (q.max(axis=-1), jnp.where(is_certain, transitions, optimistic)), q
 
         start = jnp.zeros(shape.num_states), posterior.mean_transitions
         return jax.lax.scan(step, start, None, length=shape.horizon, reverse=True)[1]
