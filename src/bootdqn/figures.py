@@ -86,7 +86,7 @@ def save_learning_curve(
         top.set_ylabel(f"return, mean of {_WINDOW} episodes")
         top.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, fontsize=8)
         num_seeds = len(returns)
-        top.set_title(f"{title}, {num_seeds} seed{'s' if num_seeds > 1 else ''}", loc="left")
+        figure.suptitle(f"{title}, {num_seeds} seed{'s' if num_seeds > 1 else ''}", x=0.01, ha="left", fontsize=11)
         if below is not None:
             _draw_seeds(panels[1], below.curves, colour, None)
             panels[1].set_ylabel(below.ylabel)
