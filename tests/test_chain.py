@@ -67,10 +67,10 @@ def test_optimum_and_horizon(length, options, best):
 
 
 def test_on_chains_of_thousands_left_is_better():
-    env = Chain(length=1500, horizon_offset=-1)
-    assert env.solved_return == pytest.approx(env.mdp.optimal_value, rel=1e-5) == pytest.approx(1.498)
-    entry = Chain(length=1500, horizon_offset=-1, reward_on="entry")
-    assert entry.solved_return == pytest.approx(2)
+    # 1499 actions: right is paid once, or twice on entry; left 1498 times, or on entry 1499.
+    assert Chain(length=1500, horizon_offset=-1).solved_return == pytest.approx(1.498)
+    assert Chain(length=1500, horizon_offset=-1, reward_on="entry").solved_return == 2
+    assert Chain(length=2500, horizon_offset=-1, reward_on="entry").solved_return == pytest.approx(2.499)
 
 
 def test_time_limit_may_be_terminal():
