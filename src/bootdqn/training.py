@@ -248,7 +248,8 @@ def _train(
     with stop_on_interrupt() as should_stop, bar:
         training.compile()
         bar.start()
-        metrics = _gather(_recorded(training.chunks(should_stop), directory, config), bar.update)
+        chunks = _recorded(training.chunks(should_stop), directory, config, training.env.horizon)
+        metrics = gather_by_seed(chunks, bar.update)
     done = sum(len(m.episode_return) for m in metrics.values())
     return TrainResult(
         config,
@@ -261,10 +262,10 @@ def _train(
     )
 
 
-def _gather(
+def gather_by_seed(
     chunks: Iterator[AnyChunk], observe: Callable[[AnyChunk], None]
 ) -> dict[int, EpisodeMetrics | TabularMetrics]:
-    """All chunks joined, by seed."""
+    """All chunks joined, by seed; `observe` is shown each."""
     parts: dict[int, list[EpisodeMetrics | TabularMetrics]] = {}
     for chunk in chunks:
         for index, seed in enumerate(chunk.seeds):
@@ -274,10 +275,9 @@ def _gather(
 
 
 def _recorded(
-    chunks: Iterator[AnyChunk], directory: RunDirectory | None, config: TrainConfig
+    chunks: Iterator[AnyChunk], directory: RunDirectory | None, config: TrainConfig, horizon: int
 ) -> Iterator[AnyChunk]:
     """Pass chunks on once they are on disk and found finite."""
-    horizon = make_env(config.env).horizon
     for chunk in chunks:
         if directory is not None:
             directory.append_rows(_rows(chunk, config, horizon))

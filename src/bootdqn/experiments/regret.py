@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +11,9 @@ from scipy.special import stdtrit
 from bootdqn.agent import AgentConfig
 from bootdqn.envs.catalog import make_env
 from bootdqn.experiments.learning import training_cost
-from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Trial
+from bootdqn.experiments.runner import Context, Cost, CsvRow, Row
 from bootdqn.figures import RegretCurve
-from bootdqn.training import TrainConfig, make_training, require_finite
+from bootdqn.training import AnyChunk, TrainConfig, gather_by_seed, make_training, require_finite
 
 _NUM_EVEN = 20
 """Episodes at which regret is written down, evenly spaced."""
@@ -44,19 +43,19 @@ def measure_regret(config: TrainConfig, context: Context) -> list[Row] | None:
     """
     env = make_env(config.env)
     training = make_training(env, config)
-    parts: dict[int, list[tuple[NDArray[np.floating], NDArray[np.floating]]]] = {seed: [] for seed in config.seeds}
-    for chunk in training.chunks(context.should_stop, pool=context.pool):
-        for row, seed in enumerate(chunk.seeds):
+
+    def watch(chunk: AnyChunk) -> None:
+        for seed in chunk.seeds:
             require_finite(chunk, config, seed=seed)
-            returns, losses = chunk.metrics.episode_return[row], chunk.metrics.regret[row]
-            parts[seed].append((np.asarray(returns, float), np.asarray(losses, float)))
         context.report((chunk.first_episode + chunk.metrics.episode_return.shape[1]) / config.episodes)
+
+    metrics = gather_by_seed(training.chunks(context.should_stop, pool=context.pool), watch)
+    if sum(len(m.regret) for m in metrics.values()) < config.episodes * config.num_seeds:
+        return None
     rows: list[Row] = []
-    for seed, pairs in parts.items():
-        if sum(len(returns) for returns, _ in pairs) < config.episodes:
-            return None
-        returns, losses = (np.concatenate(arrays) for arrays in zip(*pairs, strict=True))
-        realised, pseudo = np.cumsum(env.solved_return - returns), np.cumsum(losses)
+    for seed, m in metrics.items():
+        realised = np.cumsum(env.solved_return - np.asarray(m.episode_return, float))
+        pseudo = np.cumsum(m.regret, dtype=float)
         rows += [
             {
                 "seed": seed,
@@ -71,7 +70,7 @@ def measure_regret(config: TrainConfig, context: Context) -> list[Row] | None:
 
 def describe_regret(config: TrainConfig) -> Row:
     """What was run, as columns of `results.csv`."""
-    return {"env": config.env, "agent": config.agent_name, "horizon": make_env(config.env).horizon}
+    return {"env": config.env, "agent": config.agent_name}
 
 
 def regret_cost(config: TrainConfig) -> Cost:
@@ -85,25 +84,6 @@ def regret_cost(config: TrainConfig) -> Cost:
         core_seconds=_COMPILE_SECONDS + config.num_seeds * seconds,
         least_seconds=_COMPILE_SECONDS + seconds,
         bytes=make_training(env, config).memory_bytes(),
-    )
-
-
-def regret_experiment(
-    *,
-    name: str,
-    summary: str,
-    sweep: Callable[[Preset], list[Trial]],
-    plot: Callable[[list[CsvRow], Path], str],
-) -> Experiment:
-    """An experiment whose trials measure regret; fields as in `Experiment`."""
-    return Experiment(
-        name=name,
-        summary=summary,
-        sweep=sweep,
-        run=measure_regret,
-        describe=describe_regret,
-        cost=regret_cost,
-        plot=plot,
     )
 
 

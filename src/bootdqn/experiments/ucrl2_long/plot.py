@@ -16,7 +16,7 @@ _DECADES = [10**power for power in range(1, 8)]
 
 
 def plot(rows: list[CsvRow], stem: Path) -> str:
-    """One panel; a table of regret, and of how fast it grows, at every power of ten."""
+    """One panel; a table of regret, and of how fast it grows, at every power of ten and at the end."""
     trials: dict[str, list[CsvRow]] = {}
     for row in rows:
         trials.setdefault(row["trial"], []).append(row)
@@ -35,16 +35,17 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
         log=True,
     )
     seeds = len({row["seed"] for row in rows})
-    decades = [decade for decade in _DECADES if decade <= max(curve.episodes[-1] for curve in curves)]
+    last = max(int(curve.episodes[-1]) for curve in curves)
+    shown = [*(decade for decade in _DECADES if decade < last), last]
     header = [
         "| episodes | " + " | ".join(c.label for c in curves) + " | S √(A T) |",
         "|---:|" + "---:|" * (len(curves) + 1),
     ]
     body = [
-        f"| {decade:,} | "
-        + " | ".join(_cell(curve, decade) for curve in curves)
-        + f" | {float(bound(np.array(decade))):,.0f} |"
-        for decade in decades
+        f"| {episodes:,} | "
+        + " | ".join(_cell(curve, episodes) for curve in curves)
+        + f" | {float(bound(np.array(episodes))):,.0f} |"
+        for episodes in shown
     ]
     return "\n\n".join(
         [
