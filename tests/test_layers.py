@@ -10,7 +10,7 @@ LAYERS = [
     {"tabular"},
     {"types"},
     {"envs", "replay", "networks", "losses", "masks", "policies", "stats"},
-    {"agent"},
+    {"agent", "regression"},
     {"runs"},
     {"loops"},
     {"figures", "progress"},

@@ -1,5 +1,7 @@
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
 
 from bootdqn.stats import (
     BSUITE_LOGGED,
@@ -9,6 +11,10 @@ from bootdqn.stats import (
     episodes_to_learn,
     fit_exponential,
     fit_polynomial,
+    gaussian_covers,
+    gaussian_crps,
+    gaussian_log_likelihood,
+    mean_interval,
 )
 
 
@@ -117,3 +123,45 @@ def test_deep_sea_score_by_hand():
     assert deep_sea_score({4: (True, 100), 5: (True, 120), 10: (True, 1000), 12: (False, 400)}) == 0.75
     assert deep_sea_score({4: (True, 116)}) == 0
     assert deep_sea_score({50: (True, 10_000)}) == 1
+
+
+def test_the_interval_of_a_mean_by_hand():
+    mean, half_width = mean_interval([1.0, 2.0, 3.0])
+    assert mean == 2
+    assert half_width == pytest.approx(4.302653 / 3**0.5)  # Student's t with two degrees of freedom
+    assert mean_interval([5.0])[0] == 5
+    assert np.isnan(mean_interval([5.0])[1])
+
+
+@pytest.mark.parametrize(
+    ("y", "mean", "std"), [(0.0, 0.0, 1.0), (1.3, -0.2, 0.7), (-4.0, 1.0, 2.5), (9.0, 0.0, 1.0)]
+)
+def test_crps_is_the_integral_that_defines_it(y, mean, std):
+    below = quad(lambda t: norm.cdf(t, mean, std) ** 2, mean - 12 * std, y)[0]
+    above = quad(lambda t: norm.sf(t, mean, std) ** 2, y, mean + 12 * std)[0]
+    assert gaussian_crps(y, mean, std) == pytest.approx(below + above, abs=1e-6)
+
+
+def test_crps_at_known_points():
+    # At the mean it is std * (sqrt(2) - 1) / sqrt(pi); far away, or when certain, the absolute error.
+    assert gaussian_crps(3.0, 3.0, 2.0) == pytest.approx(2 * (2**0.5 - 1) / np.pi**0.5)
+    np.testing.assert_allclose(gaussian_crps([1.0, -2.0], 0.0, 1e-9), [1, 2], atol=1e-8)
+
+
+def test_crps_of_the_truth_is_least():
+    y = np.random.default_rng(0).normal(1.0, 2.0, 50_000)
+    truth = gaussian_crps(y, 1.0, 2.0).mean()
+    assert truth == pytest.approx(2 / np.pi**0.5, rel=0.02)  # its expectation is std / sqrt(pi)
+    assert all(gaussian_crps(y, m, s).mean() > truth for m, s in [(1.2, 2), (0.8, 2), (1, 1.7), (1, 2.4)])
+
+
+def test_log_likelihood_and_coverage_against_closed_forms():
+    rng = np.random.default_rng(1)
+    mean, std = rng.normal(size=20_000), rng.uniform(0.5, 2, 20_000)
+    y = rng.normal(mean, std)
+    np.testing.assert_allclose(gaussian_log_likelihood(y, mean, std), norm.logpdf(y, mean, std), atol=1e-10)
+    for level, factor in ((0.5, 1.0), (0.9, 1.0), (0.9, 0.5)):
+        expected = 2 * norm.cdf(factor * norm.ppf(0.5 + level / 2)) - 1
+        assert gaussian_covers(y, mean, factor * std, level).mean() == pytest.approx(expected, abs=0.01)
+    assert gaussian_covers([0.67, 0.68, -1.64, -1.65], 0.0, 1.0, 0.5).tolist() == [True, False, False, False]
+    assert gaussian_covers([0.67, 0.68, -1.64, -1.65], 0.0, 1.0, 0.9).tolist() == [True, True, True, False]

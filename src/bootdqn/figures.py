@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from bootdqn.runs.directory import write_atomically
@@ -349,6 +350,151 @@ def running_mean(curve: ArrayLike) -> NDArray[np.floating]:
     known = ~np.isnan(windows)
     total = np.where(known, windows, 0.0).sum(axis=1)
     return np.divide(total, known.sum(axis=1), out=np.full(len(values), np.nan), where=known.any(axis=1))
+
+
+class Posterior(NamedTuple):
+    """What a method holds possible about a function of one variable."""
+
+    title: str
+    x: NDArray[np.floating]
+    """Where the curves are known [N]."""
+    mean: NDArray[np.floating]
+    std: NDArray[np.floating]
+    samples: Sequence[NDArray[np.floating]]
+    """Curves drawn from it."""
+    truth: NDArray[np.floating]
+    """The true mean."""
+    data: tuple[NDArray[np.floating], NDArray[np.floating]]
+    """x and y of what it has seen."""
+    others: tuple[NDArray[np.floating], NDArray[np.floating]] | None = None
+    """x and y of other draws of such data."""
+
+
+def save_posteriors(stem: Path, title: str, posteriors: Sequence[Posterior]) -> None:
+    """Means with bands of one and two standard deviations, sampled functions and data: a panel a posterior.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: of the figure.
+        posteriors: in two columns, where there is more than one.
+    """
+    with rc_context(_STYLE):
+        columns = min(len(posteriors), 2)
+        rows = -(-len(posteriors) // columns)
+        figure = Figure(figsize=(1.6 + 4.4 * columns, 0.6 + 2.8 * rows), layout="constrained")
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        handles: dict[str, Any] = {}
+        for axes in grid.flat[len(posteriors) :]:
+            axes.set_axis_off()
+        for axes, posterior in zip(grid.flat, posteriors, strict=False):
+            handles = _draw_posterior(axes, posterior) | handles
+            axes.set_title(posterior.title, loc="left", fontsize=10)
+            axes.set_xlim(posterior.x[0], posterior.x[-1])
+            axes.set_ylim(-2.5, 4.0)
+        for axes in grid[-1]:
+            axes.set_xlabel("x")
+        for axes in grid[:, 0]:
+            axes.set_ylabel("y")
+        grid[0, -1].legend(
+            handles.values(), handles.keys(), fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0)
+        )
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        _save(figure, stem)
+
+
+def _draw_posterior(axes: Axes, posterior: Posterior) -> dict[str, Any]:
+    """What is to be explained, by its label."""
+    colour, x = AGENT_COLOURS["boot"], posterior.x
+    handles: dict[str, Any] = {}
+    if posterior.others is not None:
+        handles["other draws"] = axes.plot(*posterior.others, ".", color="#CC79A7", ms=3, alpha=0.6)[0]
+    if posterior.samples:
+        for width, alpha in ((2, 0.15), (1, 0.25)):
+            low, high = posterior.mean - width * posterior.std, posterior.mean + width * posterior.std
+            band = axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0)
+            handles[f"± {width} std"] = band
+        for curve in posterior.samples:
+            handles["samples"] = axes.plot(x, curve, color="#7F7F7F", linewidth=0.6)[0]
+        handles["mean"] = axes.plot(x, posterior.mean, color=colour, linewidth=1.8)[0]
+    handles["true mean"] = axes.plot(x, posterior.truth, color="black", linewidth=1.0, linestyle="--")[0]
+    handles["data"] = axes.plot(*posterior.data, "o", color="#D55E00", ms=4)[0]
+    return handles
+
+
+class Branch(NamedTuple):
+    """One action in a tree of what could be done."""
+
+    actions: str
+    """From the root to its end, a letter each: L or R."""
+    state: int
+    """At its end."""
+    rewarding: bool
+    informative: bool
+    planned: bool
+    """Whether the agent can plan to take it for a reward, or information, that lies ahead."""
+
+
+def save_trees(stem: Path, title: str, trees: Mapping[str, Sequence[Branch]]) -> None:
+    """Trees of actions side by side: left gray, right black, planned dashed, rewarding red, informative blue.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: of the figure.
+        trees: by title, all branches.
+    """
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(0.4 + 3.1 * len(trees), 3.6), layout="constrained")
+        for axes, (name, branches) in zip(
+            figure.subplots(1, len(trees), squeeze=False)[0], trees.items(), strict=True
+        ):
+            axes.set_title(name, fontsize=10)
+            axes.set_axis_off()
+            _draw_node(axes, "", 0, "white")
+            for branch in branches:
+                start, end = _tree_position(branch.actions[:-1]), _tree_position(branch.actions)
+                axes.plot(
+                    *zip(start, end, strict=True),
+                    color="#9A9A9A" if branch.actions[-1] == "L" else "black",
+                    linestyle=(0, (2, 1.2)) if branch.planned else "-",
+                    linewidth=2.6 if branch.planned else 1.2,
+                    zorder=1,
+                )
+            for branch in branches:
+                colour = "#D55E00" if branch.rewarding else "#56B4E9" if branch.informative else "white"
+                _draw_node(axes, branch.actions, branch.state, colour)
+        handles = [
+            Line2D([], [], color="#9A9A9A", label="left"),
+            Line2D([], [], color="black", label="right"),
+            Line2D(
+                [],
+                [],
+                color="black",
+                linestyle=(0, (2, 1.2)),
+                linewidth=2.6,
+                label="planned: reward or information in sight",
+            ),
+            *(
+                Line2D([], [], marker="o", ls="", color=colour, markeredgecolor="black", ms=9, label=label)
+                for colour, label in (("#D55E00", "rewarding"), ("#56B4E9", "informative"))
+            ),
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        _save(figure, stem)
+
+
+def _tree_position(actions: str) -> tuple[float, float]:
+    """Where a node is drawn: every level halves the distance to its neighbours."""
+    across = sum((1 if action == "R" else -1) * 0.5 ** (depth + 1) for depth, action in enumerate(actions))
+    return across, -float(len(actions))
+
+
+def _draw_node(axes: Axes, actions: str, state: int, colour: str) -> None:
+    """A circle with the number of the state."""
+    x, y = _tree_position(actions)
+    axes.plot([x], [y], "o", color=colour, markeredgecolor="black", ms=15, zorder=2)
+    axes.text(x, y, f"{state:+d}" if state else "0", ha="center", va="center", fontsize=7, zorder=3)
 
 
 def _save(figure: Figure, stem: Path) -> None:

@@ -1,4 +1,4 @@
-"""Numbers that say whether, and when, something was learned, and how that grows with a problem's size."""
+"""Numbers that say when something was learned, how that grows with a problem's size, how good a forecast was."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri, stdtrit
 
 OPTIMAL_EPISODES = 100
 """The paper calls a chain learned after this many episodes with the optimal return (section 5.1)."""
@@ -113,3 +113,34 @@ def deep_sea_score(solutions: Mapping[int, tuple[bool, int]]) -> float:
         solutions: `deep_sea_solved` of one run for every size.
     """
     return float(np.mean([solved and episode < 2**size + 100 for size, (solved, episode) in solutions.items()]))
+
+
+def mean_interval(values: ArrayLike) -> tuple[float, float]:
+    """Mean, and half the width of its 95% interval (Student's t); of a single value the latter is NaN."""
+    values = np.asarray(values, float)
+    count = len(values)
+    if count == 1:
+        return float(values[0]), float("nan")
+    return float(values.mean()), float(stdtrit(count - 1, 0.975) * values.std(ddof=1) / np.sqrt(count))
+
+
+def gaussian_covers(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float) -> NDArray[np.bool_]:
+    """Whether y lies in the central interval that a normal forecast gives the probability `level`."""
+    return np.abs(np.subtract(y, mean)) <= ndtri(0.5 + level / 2) * np.asarray(std)
+
+
+def gaussian_log_likelihood(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:
+    """Logarithm of the density that a normal forecast has at y."""
+    z = np.subtract(y, mean) / np.asarray(std)
+    return -0.5 * np.square(z) - np.log(std) - 0.5 * np.log(2 * np.pi)
+
+
+def gaussian_crps(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:
+    """Continuous ranked probability score of a normal forecast, in the units of y; 0 is perfect.
+
+    It is the integral of the squared difference between the forecast's distribution function and the step at y; of
+    a forecast that is certain, the absolute error.
+    """
+    z = np.subtract(y, mean) / np.asarray(std)
+    density = np.exp(-0.5 * np.square(z)) / np.sqrt(2 * np.pi)
+    return np.asarray(std) * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))

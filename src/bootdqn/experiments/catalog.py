@@ -10,6 +10,8 @@ from bootdqn.experiments import (
     chain_shallow,
     chain_tuning,
     deep_sea,
+    planning_trees,
+    regression,
     stochastic_chain,
     ucrl2_long,
 )
@@ -27,5 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         deep_sea,
         stochastic_chain,
         ucrl2_long,
+        regression,
+        planning_trees,
     )
 }

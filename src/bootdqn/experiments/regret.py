@@ -13,6 +13,7 @@ from bootdqn.envs.catalog import make_env
 from bootdqn.experiments.learning import training_cost
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Row
 from bootdqn.figures import RegretCurve
+from bootdqn.stats import mean_interval
 from bootdqn.training import AnyChunk, TrainConfig, gather_by_seed, make_training, require_finite
 
 _NUM_EVEN = 20
@@ -99,18 +100,10 @@ def regret_curves(groups: Mapping[str, Sequence[CsvRow]], column: str) -> list[R
         for row in rows:
             values.setdefault(int(row["episode"]), []).append(float(row[column]))
         episodes = sorted(values)
-        means, half_widths = zip(*(_mean_interval(values[episode]) for episode in episodes), strict=True)
+        means, half_widths = zip(*(mean_interval(values[episode]) for episode in episodes), strict=True)
         style = _STYLES[sum(curve.agent == agent for curve in curves) % len(_STYLES)]
         curves.append(RegretCurve(label, agent, style, np.array(episodes), np.array(means), np.array(half_widths)))
     return curves
-
-
-def _mean_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean, and half the width of its 95% interval; of a single value the latter is not known."""
-    count = len(values)
-    if count == 1:
-        return values[0], float("nan")
-    return float(np.mean(values)), float(stdtrit(count - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(count))
 
 
 def final_values(rows: Iterable[CsvRow], column: str) -> list[float]:
@@ -124,7 +117,7 @@ def final_cell(values: Sequence[float]) -> str:
     """Mean, its interval and the median of some values, for a table."""
     if not values:
         return ""
-    mean, half_width = _mean_interval(values)
+    mean, half_width = mean_interval(values)
     return f"{mean:.0f}" if np.isnan(half_width) else f"{mean:.0f} ± {half_width:.0f} ({np.median(values):.0f})"
 
 
