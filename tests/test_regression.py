@@ -29,7 +29,7 @@ QUICK = pytest.mark.parametrize("estimator", [QUICK_BOOTSTRAP, QUICK_DROPOUT], i
 
 
 def paper_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed).spawn(1)[0]
     x = draw_inputs(rng)
     return x[:, None], draw_outputs(rng, x)
 
@@ -338,7 +338,7 @@ def test_all_methods_see_the_same_data_and_forecast_the_same_points(monkeypatch)
     seen = []
     module = sys.modules["bootdqn.experiments.regression.run"]
     monkeypatch.setattr(module, "draw_outputs", lambda rng, x: seen.append(draw_outputs(rng, x)) or seen[-1])
-    for method in (Truth(), GaussianProcess(), Bootstrap(num_members=50, num_steps=2), Dropout(num_steps=2)):
+    for method in (Truth(), GaussianProcess(), Bootstrap(num_members=2, num_steps=2), Dropout(num_steps=2)):
         run(RegressionConfig(method=method, num_seeds=1, curves=False), context())
     for index in range(3):  # data, then new points in both regions
         for other in seen[index::3]:

@@ -64,12 +64,12 @@ def run(config: RegressionConfig, context: Context) -> list[Row] | None:
     for seed in range(config.num_seeds):
         if context.should_stop():
             return None
-        rng = np.random.default_rng(seed)
+        rng, held_out_rng, mixing_rng = np.random.default_rng(seed).spawn(3)  # the same for every method
         x = draw_inputs(rng)
         y = draw_outputs(rng, x)
         posterior = config.method.fit(x, y, seed)
-        rows.append({"kind": "fit", "seed": seed, **_fit_scores(posterior, x, y, rng)})
-        rows += [{"kind": "held_out", "seed": seed, **scores} for scores in _held_out_scores(posterior, rng)]
+        rows.append({"kind": "fit", "seed": seed, **_fit_scores(posterior, x, y, mixing_rng)})
+        rows += [{"kind": "held_out", "seed": seed, **scores} for scores in _held_out_scores(posterior, held_out_rng)]
         if seed == 0 and config.curves:
             rows += [*_curve_rows(posterior), *_point_rows("data", x, y)]
             if isinstance(config.method, Truth):
