@@ -46,12 +46,13 @@ class Truth:
 class GaussianProcess:
     """Scikit-learn's, with a squared-exponential kernel and constant noise, both by maximum likelihood."""
 
-    num_restarts: int = 5
+    num_restarts: int = 10
     """Of the maximisation."""
 
     def fit(self, x: Floats, y: Floats, seed: int) -> Posterior:
         """The posterior of the function; noise is kept apart."""
-        kernel = ConstantKernel() * RBF() + WhiteKernel()
+        # Starts are drawn within these bounds: from scikit-learn's own, ten decades wide, the maximum is often missed.
+        kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(0.1, (1e-2, 1e1)) + WhiteKernel(0.1, (1e-6, 1e1))
         process = GaussianProcessRegressor(
             kernel, normalize_y=True, n_restarts_optimizer=self.num_restarts, random_state=seed
         ).fit(x[:, None], y)

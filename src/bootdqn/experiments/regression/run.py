@@ -69,7 +69,9 @@ def run(config: RegressionConfig, context: Context) -> list[Row] | None:
         y = draw_outputs(rng, x)
         posterior = config.method.fit(x, y, seed)
         rows.append({"kind": "fit", "seed": seed, **_fit_scores(posterior, x, y, mixing_rng)})
-        rows += [{"kind": "held_out", "seed": seed, **scores} for scores in _held_out_scores(posterior, held_out_rng)]
+        rows += [
+            {"kind": "held_out", "seed": seed, **scores} for scores in _held_out_scores(posterior, held_out_rng)
+        ]
         if seed == 0 and config.curves:
             rows += [*_curve_rows(posterior), *_point_rows("data", x, y)]
             if isinstance(config.method, Truth):
