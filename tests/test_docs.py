@@ -14,12 +14,10 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, page: str = README) -> list[str]:
     """The fenced blocks of one language."""
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
-    found = [text for name, text in fences if name == language]
-    assert found, f"no block of {language or 'shell'}"
-    return found
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    return [text for name, text in fences if name == language]
 
 
 def commands(prefix: str) -> list[str]:
@@ -30,7 +28,10 @@ def commands(prefix: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("snippet", blocks("python"))
+PAGES = [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("snippet", [block for page in PAGES for block in blocks("python", page)])
 def test_python_snippets_run(snippet, capsys):
     exec(compile(snippet, "README.md", "exec"), {})
     if "print" in snippet:

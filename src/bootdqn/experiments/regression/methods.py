@@ -51,7 +51,7 @@ class GaussianProcess:
 
     def fit(self, x: Floats, y: Floats, seed: int) -> Posterior:
         """The posterior of the function; noise is kept apart."""
-        # Starts are drawn within these bounds: from scikit-learn's own, ten decades wide, the maximum is often missed.
+        # Starts are drawn within these bounds; within scikit-learn's own, ten decades, some miss the maximum.
         kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(0.1, (1e-2, 1e1)) + WhiteKernel(0.1, (1e-6, 1e1))
         process = GaussianProcessRegressor(
             kernel, normalize_y=True, n_restarts_optimizer=self.num_restarts, random_state=seed
