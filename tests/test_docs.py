@@ -31,6 +31,10 @@ def commands(prefix: str) -> list[str]:
 PAGES = [README, *(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))]
 
 
+def test_the_readme_shows_python():
+    assert len(blocks("python")) >= 2
+
+
 @pytest.mark.parametrize("snippet", [block for page in PAGES for block in blocks("python", page)])
 def test_python_snippets_run(snippet, capsys):
     exec(compile(snippet, "README.md", "exec"), {})

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from sklearn.gaussian_process import GaussianProcessRegressor
 
 from bootdqn.agent import AGENTS
 from bootdqn.cli.main import main
@@ -236,7 +237,9 @@ def test_figures_and_tables_come_from_the_committed_csv_alone(name, tmp_path, mo
         raise AssertionError("a plot must not train")
 
     monkeypatch.setattr(SeedTraining, "__init__", forbidden)
-    monkeypatch.setattr("bootdqn.regression.estimators.fit_members", forbidden)
+    for fit in ("fit_members", "fit_dropout"):
+        monkeypatch.setattr(f"bootdqn.regression.estimators.{fit}", forbidden)
+    monkeypatch.setattr(GaussianProcessRegressor, "fit", forbidden)
     results = ROOT / "results" / name
     summary = EXPERIMENTS[name].plot(read_results(results), tmp_path / name)
     assert (tmp_path / f"{name}.png").exists()

@@ -13,14 +13,14 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
-from bootdqn.experiments.regression.methods import Bootstrap, Dropout, GaussianProcess, Truth
+from bootdqn.experiments.regression.methods import Bootstrap, Dropout, GaussianProcess, Posterior, Truth
 from bootdqn.experiments.regression.run import run
 from bootdqn.experiments.regression.sweep import RegressionConfig, sweep
 from bootdqn.experiments.runner import Context
 from bootdqn.regression import BootstrapRegressor, DropoutRegressor
 from bootdqn.regression.data import draw_inputs, draw_outputs, true_mean, true_std
 from bootdqn.regression.estimators import draw_weights
-from bootdqn.regression.networks import fit_members, forward, make_layers, make_members
+from bootdqn.regression.networks import fit_dropout, fit_members, forward, make_layers, make_members
 
 clone: Any = base.clone
 QUICK_BOOTSTRAP = BootstrapRegressor(3, hidden=(20,), learning_rate=2e-2, num_steps=300)
@@ -107,7 +107,12 @@ def test_bad_input_gets_scikit_learns_words(estimator):
         (BootstrapRegressor(weights="with"), "weights must be one of resample, .* not 'with'"),  # type: ignore
         (BootstrapRegressor(learning_rate=0), "learning_rate must be a positive number, not 0"),
         (DropoutRegressor(1.0), "rate must be at least 0 and less than 1, not 1.0"),
-        (DropoutRegressor(weight_decay=-1), "weight_decay must be zero or more, not -1"),
+        (DropoutRegressor(weight_decay=-1), "weight_decay must be zero or more, and finite, not -1"),
+        (DropoutRegressor(weight_decay=np.inf), "weight_decay must be zero or more, and finite, not inf"),
+        (DropoutRegressor(rate="0.1"), "rate must be at least 0 and less than 1, not '0.1'"),  # type: ignore
+        (BootstrapRegressor(learning_rate=None), "learning_rate must be a positive number, not None"),  # type: ignore
+        (BootstrapRegressor(weights=np.ones(20)), "weights must be one of resample"),  # type: ignore
+        (BootstrapRegressor(True), "num_members must be a positive integer, not True"),
         (DropoutRegressor(num_steps=2.5), "num_steps must be a positive integer, not 2.5"),  # type: ignore
         (BootstrapRegressor(2, hidden=(5,), learning_rate=1e30), "training diverged.*smaller than 1e\\+30"),
     ],
@@ -115,6 +120,38 @@ def test_bad_input_gets_scikit_learns_words(estimator):
 def test_wrong_parameters_are_refused(estimator, message):
     with pytest.raises(ValueError, match=message):
         estimator.fit(*paper_data(0))
+
+
+def test_a_fit_that_failed_leaves_the_one_before():
+    x, y = paper_data(0)
+    estimator = clone(QUICK_BOOTSTRAP).fit(x, y)
+    before = estimator.predict(x)
+    with pytest.raises(ValueError, match="training diverged"):
+        estimator.set_params(learning_rate=1e30).fit(x, y)
+    np.testing.assert_array_equal(estimator.predict(x), before)
+
+
+@QUICK
+def test_a_constant_column_says_nothing(estimator):
+    x, y = paper_data(0)
+    with_constant = np.column_stack([x, np.full(20, 0.1)])  # whose standard deviation is not quite zero
+    estimator = clone(estimator).fit(with_constant, y)
+    moved = estimator.predict(with_constant + np.array([0, 1e-6]))
+    np.testing.assert_allclose(moved, estimator.predict(with_constant), atol=1e-4)
+    constant = clone(estimator).fit(x, np.full(20, 0.1)).predict(x)
+    np.testing.assert_allclose(constant, 0.1, atol=0.05)
+
+
+@QUICK
+def test_many_inputs_are_predicted_in_parts(estimator, monkeypatch):
+    x, y = paper_data(0)
+    estimator = clone(estimator).fit(x, y)
+    whole = estimator.predict(x, return_std=True), estimator.sample(x, 3)
+    monkeypatch.setattr("bootdqn.regression.estimators._UNITS_AT_ONCE", 20 * 20 * 3)
+    parts = estimator.predict(x, return_std=True), estimator.sample(x, 3)
+    np.testing.assert_allclose(parts[0], whole[0], atol=1e-12)
+    np.testing.assert_allclose(parts[1], whole[1], atol=1e-12)
+    parts[1][0] += 1  # the caller's own
 
 
 @QUICK
@@ -262,6 +299,36 @@ def test_a_dropout_sample_is_one_function():
     np.testing.assert_allclose(many.mean(axis=0), whole * y.std() + y.mean(), atol=0.02)
 
 
+def test_units_are_dropped_anew_at_every_step_of_training():
+    x, y = (jnp.asarray(values, jnp.float32) for values in paper_data(0))
+    layers = make_layers(jax.random.key(0), (1, 30, 1))
+
+    def trained(rate: float, num_steps: int):
+        return fit_dropout(jax.random.key(1), layers, x, y, rate, 0.0, 1e-2, num_steps)
+
+    kept = np.random.default_rng(0).random((4000, 1, 30)) >= 0.5
+
+    def loss_under_dropout(layers) -> float:
+        layers = jax.tree.map(np.asarray, layers)
+        return float(np.mean(np.square(forward(layers, np.asarray(x), [kept / 0.5]) - np.asarray(y))))
+
+    # Training with dropout is what makes a network good under it; masks that stay would not do.
+    assert loss_under_dropout(trained(0.5, 1000)) < 0.7 * loss_under_dropout(trained(0.0, 1000))
+    # Its first step by hand: the gradient of the loss under the mask of step 0, of which Adam keeps the signs.
+    mask = jax.random.bernoulli(jax.random.fold_in(jax.random.key(1), 0), 0.5, (20, 30)) / 0.5
+    gradient = jax.grad(lambda p: jnp.mean(jnp.square(forward(p, x, [mask]) - y)))(layers)
+    for start, end, slope in zip(*map(jax.tree.leaves, (layers, trained(0.5, 1), gradient)), strict=True):
+        np.testing.assert_allclose(start - end, 1e-2 * np.sign(slope), atol=1e-4)
+
+
+def test_the_learning_rate_falls_to_zero():
+    x, y = (jnp.asarray(values, jnp.float32) for values in paper_data(0))
+    layers = make_members(jax.random.key(0), jax.random.split(jax.random.key(1), 1), (1,), (1, 8, 1))
+    trained = fit_members(layers, x, y, jnp.ones((1, 20)), 1e-3, 200)
+    way = sum(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (layers, trained)), strict=True))
+    assert way < 4 * 0.11  # each number moves at most by the sum of the rates, half of 200 * 1e-3
+
+
 def test_weight_decay_makes_weights_small():
     x, y = paper_data(0)
     sizes = []
@@ -332,6 +399,49 @@ def test_scores_of_the_truth_are_known():
     data = [(row["x"], row["y"]) for row in rows if row["kind"] == "data"]
     x, y = paper_data(0)
     np.testing.assert_allclose(data, np.stack([x[:, 0], y], axis=1), rtol=1e-4)
+
+
+class HandMade:
+    """Off by 0.5 everywhere, uncertain by 1 in the gap and 0.1 elsewhere, with noise of 0.3, and parabolas."""
+
+    def fit(self, x, y, seed):
+        def moments(x):
+            return true_mean(x) + 0.5, np.where((x >= 0.6) & (x <= 0.8), 1.0, 0.1)
+
+        return Posterior(moments, lambda x, n: np.tile(40 * x**2, (n, 1)), lambda x: np.full(len(x), 0.3))
+
+
+def test_scores_of_a_posterior_by_hand():
+    method: Any = HandMade()
+    rows = run(RegressionConfig(method=method, num_seeds=1, curves=True), context())
+    assert rows is not None
+    fit = rows[0]
+    assert (fit["std_gap"], fit["std_data"], fit["mean_std_gap"], fit["mean_std_data"]) == (1, 0.1, 1, 0.1)
+    assert fit["look_error"] == pytest.approx(0.5)
+    # The slope of 40 x^2 goes from 0 to 80, that of the true mean up and down: its variation by quadrature.
+    grid = np.linspace(0, 1, 20_001)
+    truth = np.abs(np.diff(np.gradient(true_mean(grid), grid))).sum()
+    assert fit["roughness"] == pytest.approx(80 / truth, rel=0.02)
+    assert fit["roughness_by_point"] == fit["roughness"]  # all samples are the same
+    forecasts = {(row["region"], row["noise"]): row for row in rows if row["kind"] == "held_out"}
+    rng = np.random.default_rng(5)
+    for region, x in {"support": draw_inputs(rng, 20_000), "gap": rng.uniform(0.6, 0.8, 20_000)}.items():
+        y, function_std = draw_outputs(rng, x), 1.0 if region == "gap" else 0.1
+        for noise, noise_std in (("true", true_std(x)), ("own", 0.3)):
+            std = np.sqrt(function_std**2 + np.square(noise_std))
+            row = forecasts[region, noise]
+            error = y - true_mean(x) - 0.5
+            assert row["coverage_90"] == pytest.approx(np.mean(np.abs(error) < 1.6449 * std), abs=0.06)
+            assert row["coverage_50"] == pytest.approx(np.mean(np.abs(error) < 0.6745 * std), abs=0.07)
+            likelihood = np.mean(-0.5 * np.square(error / std) - np.log(std * np.sqrt(2 * np.pi)))
+            assert row["log_likelihood"] == pytest.approx(likelihood, rel=0.1, abs=0.1)
+            assert row["rmse"] == pytest.approx(0.5)
+    outside: Any = HandMade()
+    outside.fit = lambda x, y, seed: (
+        HandMade().fit(x, y, seed)._replace(moments=lambda x: (np.full(len(x), 99.0), np.ones(len(x))))
+    )
+    (first, *_) = run(RegressionConfig(method=outside, num_seeds=1, curves=False), context()) or []
+    assert (first["look_outside"], fit["look_outside"]) == (1, 0)
 
 
 def test_all_methods_see_the_same_data_and_forecast_the_same_points(monkeypatch):

@@ -146,6 +146,7 @@ def test_crps_at_known_points():
     # At the mean it is std * (sqrt(2) - 1) / sqrt(pi); far away, or when certain, the absolute error.
     assert gaussian_crps(3.0, 3.0, 2.0) == pytest.approx(2 * (2**0.5 - 1) / np.pi**0.5)
     np.testing.assert_allclose(gaussian_crps([1.0, -2.0], 0.0, 1e-9), [1, 2], atol=1e-8)
+    np.testing.assert_array_equal(gaussian_crps([1.0, -2.0, 0.0], 0.0, 0.0), [1, 2, 0])
 
 
 def test_crps_of_the_truth_is_least():

@@ -130,7 +130,7 @@ def gaussian_covers(y: ArrayLike, mean: ArrayLike, std: ArrayLike, level: float)
 
 
 def gaussian_log_likelihood(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.float64]:
-    """Logarithm of the density that a normal forecast has at y."""
+    """Logarithm of the density that a normal forecast has at y; `std` must not be zero."""
     z = np.subtract(y, mean) / np.asarray(std)
     return -0.5 * np.square(z) - np.log(std) - 0.5 * np.log(2 * np.pi)
 
@@ -141,6 +141,7 @@ def gaussian_crps(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.f
     It is the integral of the squared difference between the forecast's distribution function and the step at y; of
     a forecast that is certain, the absolute error.
     """
-    z = np.subtract(y, mean) / np.asarray(std)
+    error, std = np.subtract(y, mean), np.asarray(std, float)
+    z = np.where(std > 0, error / np.where(std > 0, std, 1.0), 40.0 * np.sign(error))
     density = np.exp(-0.5 * np.square(z)) / np.sqrt(2 * np.pi)
-    return np.asarray(std) * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+    return error * (2 * ndtr(z) - 1) + std * (2 * density - 1 / np.sqrt(np.pi))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Literal, Self, get_args, overload
 
 import jax
@@ -18,6 +19,8 @@ from bootdqn.regression.networks import Layer, Layers, fit_dropout, fit_members,
 
 BootstrapWeights = Literal["resample", "poisson", "exponential", "ones"]
 Floats = NDArray[np.float64]
+_UNITS_AT_ONCE = 10**7
+"""What prediction computes at once, so that it needs little memory however many inputs there are."""
 _validate: Any = validate_data
 """Its types are not declared, and guessed wrongly from its defaults."""
 
@@ -49,7 +52,8 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _begin(self, X: ArrayLike, y: ArrayLike, **sizes: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Check parameters and data; a key, and inputs and outputs brought to mean 0 and variance 1."""
-        _require(self.learning_rate > 0, "learning_rate", "a positive number", self.learning_rate)
+        rate = self.learning_rate
+        _require(_is_number(rate) and 0 < rate < np.inf, "learning_rate", "a positive number", rate)
         _require_count("num_steps", self.num_steps)
         for name, widths in sizes.items():
             right = np.iterable(widths) and all(_is_count(width) for width in widths)
@@ -63,18 +67,23 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator):
 
     def _keep(self, layers: Layers) -> None:
         """Keep trained layers in double precision: predictions do not depend on what is predicted beside them."""
-        self.layers_ = tuple(Layer(*(np.asarray(part, np.float64) for part in layer)) for layer in layers)
-        if not all(np.isfinite(part).all() for layer in self.layers_ for part in layer):
+        trained = tuple(Layer(*(np.asarray(part, np.float64) for part in layer)) for layer in layers)
+        if not all(np.isfinite(part).all() for layer in trained for part in layer):
             raise ValueError(
                 "training diverged, weights are no longer finite; "
                 f"try a learning_rate smaller than {self.learning_rate}"
             )
+        self.layers_ = trained
 
     def _outputs(self, X: ArrayLike, factors: Sequence[Floats] | None = None) -> Floats:
         """What the networks say [draws, N], in the units of the data."""
         check_is_fitted(self)
-        inputs = _validate(self, X, reset=False, dtype=np.float64)
-        return forward(self.layers_, self._standardised(inputs), factors) * self.y_scale_ + self.y_mean_
+        inputs = self._standardised(_validate(self, X, reset=False, dtype=np.float64))
+        num_draws = max([1, *(len(part) for part in (*self.layers_[-1], *(factors or ())) if part.ndim == 3)])
+        widest = max(layer.weight.shape[-1] for layer in self.layers_)
+        rows = max(1, _UNITS_AT_ONCE // (num_draws * widest))
+        parts = [forward(self.layers_, inputs[i : i + rows], factors) for i in range(0, len(inputs), rows)]
+        return np.concatenate(parts, axis=-1) * self.y_scale_ + self.y_mean_
 
     def _standardised(self, X: Floats) -> Floats:
         return (X - self.x_mean_) / self.x_scale_
@@ -92,7 +101,7 @@ class BootstrapRegressor(_NetworkRegressor):
         trunk_hidden: units of hidden layers that all members share, before their own; none by default.
         weights: how a member's data is drawn: `resample` with replacement, or independent `poisson` or
             `exponential` weights of mean 1 for every point; `ones` gives all of it to every member, which then
-            differ by their initial weights alone.
+            differ by their initial weights alone. Of very few points, `poisson` may leave a member none.
         learning_rate: at the start.
         num_steps: of the optimizer.
         random_state: of initial weights and resamples, as in scikit-learn; by default always the same.
@@ -124,7 +133,8 @@ class BootstrapRegressor(_NetworkRegressor):
         """Train all members on inputs X [N, in] and outputs y [N]."""
         _require_count("num_members", self.num_members)
         kinds = get_args(BootstrapWeights)
-        _require(self.weights in kinds, "weights", f"one of {', '.join(kinds)}", self.weights)
+        known = isinstance(self.weights, str) and self.weights in kinds
+        _require(known, "weights", f"one of {', '.join(kinds)}", self.weights)
         key, inputs, outputs = self._begin(X, y, hidden=self.hidden, trunk_hidden=self.trunk_hidden)
         weights_key, trunk_key, member_key = jax.random.split(key, 3)
         weights = draw_weights(weights_key, self.weights, self.num_members, len(outputs))
@@ -140,7 +150,10 @@ class BootstrapRegressor(_NetworkRegressor):
         return self._outputs(X)
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: int | np.random.RandomState | None = 0) -> Floats:
-        """Functions drawn from what the members hold possible, at inputs X [N, in]: n of them, [n, N]."""
+        """Functions drawn from what the members hold possible, at inputs X [N, in]: n of them, [n, N].
+
+        As with scikit-learn's Gaussian process, the same ones every time unless `random_state` differs.
+        """
         _require_count("n", n)
         members = self.predict_members(X)
         return members[check_random_state(random_state).randint(len(members), size=n)]
@@ -186,8 +199,9 @@ class DropoutRegressor(_NetworkRegressor):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Train on inputs X [N, in] and outputs y [N]."""
-        _require(0 <= self.rate < 1, "rate", "at least 0 and less than 1", self.rate)
-        _require(self.weight_decay >= 0, "weight_decay", "zero or more", self.weight_decay)
+        _require(_is_number(self.rate) and 0 <= self.rate < 1, "rate", "at least 0 and less than 1", self.rate)
+        decay = self.weight_decay
+        _require(_is_number(decay) and 0 <= decay < np.inf, "weight_decay", "zero or more, and finite", decay)
         _require_count("num_draws", self.num_draws)
         key, inputs, outputs = self._begin(X, y, hidden=self.hidden)
         layers_key, training_key, draws_key = jax.random.split(key, 3)
@@ -204,20 +218,26 @@ class DropoutRegressor(_NetworkRegressor):
                 self.num_steps,
             )
         )
+        self.rate_ = self.rate
         self.draws_seed_ = int(jax.random.randint(draws_key, (), 0, np.iinfo(np.int32).max))
         return self
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: int | np.random.RandomState | None = 0) -> Floats:
-        """Functions that dropout draws, at inputs X [N, in]: n of them, [n, N]."""
+        """Functions that dropout draws, at inputs X [N, in]: n of them, [n, N].
+
+        As with scikit-learn's Gaussian process, the same ones every time unless `random_state` differs.
+        """
         _require_count("n", n)
         check_is_fitted(self)
         rng = check_random_state(random_state)
         factors = [
-            (rng.random_sample((n, 1, layer.weight.shape[-1])) >= self.rate) / (1 - self.rate)
+            (rng.random_sample((n, 1, layer.weight.shape[-1])) >= self.rate_) / (1 - self.rate_)
             for layer in self.layers_[:-1]
         ]
         outputs = self._outputs(X, factors)
-        return np.broadcast_to(outputs, (n, outputs.shape[-1]))  # without hidden layers, nothing is dropped
+        return (
+            outputs if outputs.ndim == 2 else np.tile(outputs, (n, 1))
+        )  # without hidden layers, nothing is dropped
 
     def _draws(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
@@ -233,13 +253,18 @@ def draw_weights(key: jax.Array, kind: BootstrapWeights, num_members: int, num_p
 
 
 def _standard(values: Floats) -> tuple[Any, Any]:
-    """Mean, and standard deviation or 1 where that is zero."""
+    """Mean, and standard deviation or 1 where that is zero, or what rounding makes of it."""
     deviation = values.std(axis=0)
-    return values.mean(axis=0), np.where(deviation > 0, deviation, 1.0)
+    rounding = 10 * np.finfo(float).eps * np.abs(values).max(axis=0)
+    return values.mean(axis=0), np.where(deviation > rounding, deviation, 1.0)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and bool(value > 0)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value > 0)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _require_count(name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bootdqn.experiments.regression.run import CURVES, LOOK
+from bootdqn.experiments.regression.run import CURVES, LOOK, REGIONS
 from bootdqn.experiments.regression.sweep import MAIN
 from bootdqn.experiments.runner import CsvRow
 from bootdqn.figures import Posterior, save_posteriors
@@ -41,11 +41,14 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     seeds = len({row["seed"] for row in rows})
     return "\n\n".join(
         [
-            f"Mean of {seeds} data sets and its 95% interval. Std is that of the function; new points add "
-            "the variance of noise.",
+            f"Mean of {seeds} data sets, its 95% interval, and the median. Std is that of the function; new "
+            "points add the variance of noise.",
             _scores_table(main),
             "Every variant; forecasts with the true noise.",
             _variants_table(by_trial),
+            "The same data sets, paired: what others have more than the bootstrap, and in how many they are "
+            "better.",
+            _pairs_table(by_trial),
             "The paper's claims.",
             _claims_table(by_trial),
         ]
@@ -101,7 +104,7 @@ def _scores_table(main: dict[str, list[CsvRow]]) -> str:
     for label, column in measures.items():
         lines.append(_line(label, [_fits(rows, column) for rows in main.values()]))
     for noise, of_noise in _NOISES.items():
-        for region in ("support", "gap"):
+        for region in REGIONS:
             where = "where data was" if region == "support" else "in the gap"
             for column, label in _HELD_OUT.items():
                 values = [_forecasts(rows, region, noise, column) for rows in main.values()]
@@ -110,17 +113,35 @@ def _scores_table(main: dict[str, list[CsvRow]]) -> str:
 
 
 def _variants_table(by_trial: dict[str, list[CsvRow]]) -> str:
-    headings = ("std in the gap", "std on the data", "log-likelihood", "in the gap", "CRPS", "in the gap")
+    headings = ("std in the gap", "std on the data", "90% covers", "in the gap", "RMSE of the mean", "in the gap")
     lines = ["| method | " + " | ".join(headings) + " |", "|---|" + "---:|" * len(headings)]
     for name, rows in by_trial.items():
         if name != "truth":
             values = [_fits(rows, "std_gap"), _fits(rows, "std_data")]
             values += [
                 _forecasts(rows, region, "true", column)
-                for column in ("log_likelihood", "crps")
-                for region in ("support", "gap")
+                for column in ("coverage_90", "rmse")
+                for region in REGIONS
             ]
             lines.append(_line(name, values))
+    return "\n".join(lines)
+
+
+def _pairs_table(by_trial: dict[str, list[CsvRow]]) -> str:
+    """How other methods differ from the bootstrap on the same data sets."""
+    headings = ("log-likelihood", "in the gap", "CRPS", "in the gap", "RMSE of the mean", "in the gap")
+    lines = ["| method | " + " | ".join(headings) + " |", "|---|" + "---:|" * len(headings)]
+    for name, rows in by_trial.items():
+        if name not in ("truth", "bootstrap") and "bootstrap" in by_trial:
+            cells = []
+            for column in ("log_likelihood", "crps", "rmse"):
+                for region in REGIONS:
+                    ours, theirs = (_forecasts(r, region, "true", column) for r in (by_trial["bootstrap"], rows))
+                    difference = theirs - ours
+                    better = (difference if column == "log_likelihood" else -difference) > 0
+                    mean, half_width = mean_interval(difference)
+                    cells.append(f"{mean:+.2f} ± {half_width:.2f} ({better.sum()} better)")
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -131,7 +152,9 @@ def _line(label: str, values: Sequence[np.ndarray]) -> str:
 def _cell(values: np.ndarray) -> str:
     mean, half_width = mean_interval(values)
     digits = 0 if abs(mean) >= 100 else 1 if abs(mean) >= 10 else 2
-    return f"{mean:.{digits}f}" if np.isnan(half_width) else f"{mean:.{digits}f} ± {half_width:.{digits}f}"
+    if np.isnan(half_width):
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {half_width:.{digits}f} ({np.median(values):.{digits}f})"
 
 
 def _claims_table(by_trial: dict[str, list[CsvRow]]) -> str:
@@ -145,11 +168,9 @@ def _claims_table(by_trial: dict[str, list[CsvRow]]) -> str:
     ]
     results = {
         "the bootstrap is uncertain where there is no data": "std in the gap over that on the data: "
-        + _listed(
-            {n: f"{np.exp(np.log(r).mean()):.1f} ({r.min():.1f} to {r.max():.1f})" for n, r in ratios.items()}
-        )
+        + _listed({name: _geometric(values) for name, values in ratios.items()})
         + "; by means over x in place of medians: "
-        + _listed({n: f"{np.exp(np.log(r).mean()):.1f}" for n, r in means.items()}),
+        + _listed({name: _geometric(values) for name, values in means.items()}),
         f"dropout's mean is far outside the range of the data at x = {LOOK}": "outside in "
         + ", ".join(outside)
         + "; error "
@@ -171,3 +192,10 @@ def _ratio(rows: Sequence[CsvRow], prefix: str) -> np.ndarray:
 
 def _listed(values: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items()) or "not yet known"
+
+
+def _geometric(values: np.ndarray) -> str:
+    """Geometric mean, its 95% interval, and the range."""
+    mean, half_width = mean_interval(np.log(values))
+    ends = np.exp([mean, mean - half_width, mean + half_width])
+    return f"{ends[0]:.1f} ({ends[1]:.1f} to {ends[2]:.1f}; all from {values.min():.1f} to {values.max():.1f})"

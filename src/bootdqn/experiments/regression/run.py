@@ -34,7 +34,7 @@ _COLUMNS = (
         "log_likelihood",
         "crps",
     ),
-    *("x", "y", "std", "truth", *(f"sample_{i + 1}" for i in range(CURVES))),
+    *("rmse", "x", "y", "std", "truth", *(f"sample_{i + 1}" for i in range(CURVES))),
 )
 
 
@@ -56,6 +56,7 @@ def run(config: RegressionConfig, context: Context) -> list[Row] | None:
         noise: whose is added to the function's variance.
         coverage_50, coverage_90: share of points in the central intervals of a normal forecast.
         log_likelihood, crps: mean over points.
+        rmse: root of the mean squared error of the mean, against the true mean.
         x, y: a point of a curve, or of data.
         std, truth: of a curve, its standard deviation, and the true mean.
         sample_1, ...: sampled functions.
@@ -139,6 +140,7 @@ def _held_out_scores(posterior: Posterior, rng: np.random.Generator) -> list[Row
                     "coverage_90": gaussian_covers(*forecast, 0.9).mean(),
                     "log_likelihood": gaussian_log_likelihood(*forecast).mean(),
                     "crps": gaussian_crps(*forecast).mean(),
+                    "rmse": np.sqrt(np.mean(np.square(mean - true_mean(x)))),
                 }
             )
     return rows
