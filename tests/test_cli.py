@@ -57,8 +57,8 @@ def test_the_model_file_is_the_trained_network(tmp_path):
     env = make_env("chain:5")
     agent = make_agent(result.config.deep, make_network(result.config.deep, env.encoding, 2), 2)
     learner = agent.init(jax.random.key(99))
-    params, config = load_model(tmp_path / "run" / "models" / "seed0.safetensors", learner.params)
-    assert config["env"] == "chain:5"
+    params, header = load_model(tmp_path / "run" / "models" / "seed0.safetensors", learner.params)
+    assert header["config"]["env"] == "chain:5"
     q = agent.belief(learner._replace(params=params), jax.numpy.int32(2)).q
     np.testing.assert_array_equal(q, result.belief(2).q)
     assert result.belief(2).votes.sum() == 2

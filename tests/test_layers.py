@@ -15,6 +15,8 @@ LAYERS = [
     {"loops"},
     {"figures", "progress"},
     {"training", "bench"},
+    {"gym_run", "doctor"},
+    {"model"},
     {"experiments"},
     {"cli"},
 ]

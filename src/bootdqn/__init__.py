@@ -6,6 +6,7 @@ from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.gym import register as _register
 from bootdqn.errors import UserError
+from bootdqn.model import BootstrappedDQN
 from bootdqn.training import TrainConfig, TrainResult, train
 from bootdqn.types import Belief, Transition
 
@@ -13,6 +14,7 @@ __all__ = [
     "AGENTS",
     "AgentConfig",
     "Belief",
+    "BootstrappedDQN",
     "Chain",
     "TrainConfig",
     "TrainResult",

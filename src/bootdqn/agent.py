@@ -208,13 +208,15 @@ def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_ac
     def greedy(key: Array, learner: Learner, obs: Array) -> Array:
         return random_argmax(key, count_votes(values(learner.params, obs)))
 
-    def act(key: Array, learner: Learner, actor: Actor, obs: Array, epsilon: Array) -> Array:
+    def act(key: Array, learner: Learner, actor: Actor, obs: Array, epsilon: Array | None) -> Array:
         head_key, tie_key, dither_key = jax.random.split(key, 3)
         if config.acting == "vote":
             action = greedy(tie_key, learner, obs)
         else:
             head = actor.head if config.acting == "committed_head" else begin(head_key).head
             action = random_argmax(tie_key, eqx.combine(learner.params, static).head(head, obs))
+        if epsilon is None:
+            return action  # without the random numbers that would not be used
         return epsilon_greedy(dither_key, action, epsilon, num_actions)
 
     def epsilon(step: Array) -> Array:

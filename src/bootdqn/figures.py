@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -94,6 +95,60 @@ def save_learning_curve(
             panels[1].set_yscale("log" if below.log_y else "linear")
         panels[-1].set_xlabel("episode")
         _save(figure, stem)
+
+
+def save_run_curve(stem: Path, title: str, *, metrics: Path, evaluations: Path, colour: str) -> None:
+    """Returns over steps of a run on a Gymnasium environment, from its tables; below, how far heads disagree.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: of the figure.
+        metrics: the table of episodes.
+        evaluations: the table of evaluations, which may be empty.
+        colour: of the agent.
+    """
+    episodes, evaluated = (_read_table(path) for path in (metrics, evaluations))
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(7.2, 5.2), layout="constrained")
+        top, bottom = figure.subplots(2, 1, sharex=True)
+        steps = [float(row["step"]) for row in episodes]
+        returns = np.array([float(row["return"]) for row in episodes])
+        top.plot(steps, returns, ".", color=colour, markersize=2, alpha=0.3)
+        if episodes:
+            top.plot(steps, running_mean(returns), color=colour, linewidth=1.2, label="training episodes")
+        heads = [row for row in evaluated if row["policy"].startswith("head")]
+        top.plot(
+            [float(row["step"]) for row in heads],
+            [float(row["mean_return"]) for row in heads],
+            "x",
+            color="#7F7F7F",
+            markersize=4,
+            label="heads alone" if heads else None,
+        )
+        for policy, style in (("vote", "o-"), ("mean", "s--")):
+            rows = [row for row in evaluated if row["policy"] == policy]
+            if rows:
+                x, y = ([float(row[name]) for row in rows] for name in ("step", "mean_return"))
+                top.plot(x, y, style, color="black", markersize=3, linewidth=1.0, label=f"by {policy}")
+        top.set_ylabel("return")
+        if top.get_legend_handles_labels()[0]:
+            top.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, fontsize=8)
+        learned = [row for row in episodes if row["q_spread"]]
+        bottom.plot(
+            [float(row["step"]) for row in learned],
+            running_mean([float(row["q_spread"]) for row in learned]) if learned else [],
+            color=colour,
+            linewidth=1.2,
+        )
+        bottom.set_ylabel("std of Q over heads")
+        bottom.set_xlabel("environment step")
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+        _save(figure, stem)
+
+
+def _read_table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count: int) -> None:

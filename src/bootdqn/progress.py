@@ -6,8 +6,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, Self
 
 import numpy as np
 from rich import progress as rich_progress
@@ -19,19 +20,17 @@ _SECONDS_BETWEEN_LINES = 5.0
 _RECENT_EPISODES = 20
 
 
-class Progress:
-    """Shows how far a training is; a context manager fed by `update`."""
+class _Counter:
+    """Shows how much of something is done: a bar in a terminal, a line every few seconds elsewhere."""
 
-    def __init__(self, title: str, *, episodes: int, num_seeds: int, horizon: int, visible: bool = True):
-        """A training of `num_seeds` seeds, `episodes` episodes each of `horizon` steps."""
+    def __init__(self, title: str, *, total: int, unit: str, visible: bool, begun_with: int = 0):
         self._title = title
-        self._episodes = episodes
-        self._num_seeds = num_seeds
-        self._horizon = horizon
+        self._total = total
+        self._unit = unit
         self._visible = visible
         self._console = Console(file=sys.stderr)
-        self._done = self._printed = 0
-        self._recent: list[float] = []
+        self._done = self._printed = self._begun_with = begun_with
+        self._status = ""
         self._start = self._last_line = time.perf_counter()
         self._bar = rich_progress.Progress(
             rich_progress.TextColumn("{task.description}"),
@@ -42,9 +41,9 @@ class Progress:
         )
         self._live = visible and self._console.is_terminal
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._live:
-            self._task = self._bar.add_task(self._title, total=self._episodes, status="compiling")
+            self._task = self._bar.add_task(self._title, total=self._total, status="compiling")
             self._bar.start()
         return self
 
@@ -58,27 +57,54 @@ class Progress:
         """Begin to measure the rate, now that everything is compiled."""
         self._start = time.perf_counter()
 
-    def update(self, chunk: Chunk) -> None:
-        """Count a chunk of episodes."""
-        returns = chunk.metrics.episode_return
-        self._done += returns.size
-        self._recent = (self._recent + np.median(returns, axis=0).tolist())[-_RECENT_EPISODES:]
+    def _show(self, done: float, steps_each: float, note: str) -> None:
+        """Say that so much is `done`, each of which is so many steps."""
+        self._done = done
+        rate = (done - self._begun_with) / max(time.perf_counter() - self._start, 1e-9)
+        eta = _clock((self._total - done) / max(rate, 1e-9))
+        self._status = f"{rate * steps_each / 1000:.1f}k steps/s ETA {eta} {note}"
         if self._live:
-            self._bar.update(self._task, completed=self._done / self._num_seeds, status=self._status())
+            self._bar.update(self._task, completed=done, status=self._status)
         elif self._visible and time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
             self._print_line()
-
-    def _status(self) -> str:
-        elapsed = time.perf_counter() - self._start
-        rate = self._done / elapsed
-        eta = _clock((self._episodes * self._num_seeds - self._done) / rate)
-        return f"{rate * self._horizon / 1000:.1f}k steps/s ETA {eta} return {np.median(self._recent):.2g}"
 
     def _print_line(self) -> None:
         self._last_line = time.perf_counter()
         self._printed = self._done
-        count = f"{self._done / self._num_seeds:.0f}/{self._episodes} episodes"
-        print(f"{self._title}  {count}  {self._status()}", file=sys.stderr, flush=True)
+        count = f"{self._done:.0f}/{self._total} {self._unit}"
+        print(f"{self._title}  {count}  {self._status}", file=sys.stderr, flush=True)
+
+
+class Progress(_Counter):
+    """Shows how far a training of several seeds is; a context manager fed by `update`."""
+
+    def __init__(self, title: str, *, episodes: int, num_seeds: int, horizon: int, visible: bool = True):
+        """A training of `num_seeds` seeds, `episodes` episodes each of `horizon` steps."""
+        super().__init__(title, total=episodes, unit="episodes", visible=visible)
+        self._num_seeds = num_seeds
+        self._horizon = horizon
+        self._recent: list[float] = []
+
+    def update(self, chunk: Chunk) -> None:
+        """Count a chunk of episodes."""
+        returns = chunk.metrics.episode_return
+        self._recent = (self._recent + np.median(returns, axis=0).tolist())[-_RECENT_EPISODES:]
+        note = f"return {np.median(self._recent):.2g}"
+        self._show(self._done + returns.size / self._num_seeds, self._horizon * self._num_seeds, note)
+
+
+class StepProgress(_Counter):
+    """Shows how far a training on Gymnasium environments is; a context manager fed by `update`."""
+
+    def __init__(self, title: str, *, steps: int, begun_with: int, visible: bool):
+        """A training of `steps` environment steps, of which some were already made."""
+        super().__init__(title, total=steps, unit="steps", visible=visible, begun_with=begun_with)
+        self._recent: list[float] = []
+
+    def update(self, step: int, returns: Sequence[float]) -> None:
+        """Count up to a step, and episodes that ended with it."""
+        self._recent = [*self._recent, *returns][-_RECENT_EPISODES:]
+        self._show(step, 1, f"return {np.median(self._recent):.4g}" if self._recent else "")
 
 
 class SweepProgress:
@@ -152,8 +178,8 @@ def _clock(seconds: float) -> str:
 
 
 @contextmanager
-def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
-    """Turn the first Ctrl-C into a request to stop; the second interrupts as usual.
+def stop_on_signal() -> Iterator[Callable[[], bool]]:
+    """Turn the first Ctrl-C, and a request to terminate, into one to stop in good order; the second acts as usual.
 
     Yields:
         A function that says whether to stop.
@@ -162,15 +188,19 @@ def stop_on_interrupt() -> Iterator[Callable[[], bool]]:
     if threading.current_thread() is not threading.main_thread():
         yield requested.is_set
         return
+    previous: dict[int, Any] = {}
 
     def request(signum: int, frame: object) -> None:
-        del signum, frame
+        del frame
         requested.set()
-        signal.signal(signal.SIGINT, previous)
-        print("\nStopping in good order; press Ctrl-C again to stop at once.", file=sys.stderr, flush=True)
+        signal.signal(signum, previous[signum])
+        advice = "; press Ctrl-C again to stop at once" if signum == signal.SIGINT else ""
+        print(f"\nStopping in good order{advice}.", file=sys.stderr, flush=True)
 
-    previous = signal.signal(signal.SIGINT, request)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        previous[number] = signal.signal(number, request)
     try:
         yield requested.is_set
     finally:
-        signal.signal(signal.SIGINT, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -17,14 +17,16 @@ from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, Below, running_mean, save_learning_curve
 from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
-from bootdqn.loops.groups import Chunk
+from bootdqn.loops.groups import Chunk, available_cores
 from bootdqn.loops.tabular import TabularMetrics, TabularTraining
-from bootdqn.progress import Progress, stop_on_interrupt
-from bootdqn.runs.directory import RunDirectory
+from bootdqn.progress import Progress, stop_on_signal
+from bootdqn.runs.arrays import named_arrays, restore
+from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
+from bootdqn.runs.directory import RunDirectory, read_json
 from bootdqn.runs.models import save_model
 from bootdqn.stats import episodes_to_learn
 from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
-from bootdqn.types import Agent, Belief, Env, Params
+from bootdqn.types import Agent, Belief, Env, Params, Transition, UpdateMetrics
 
 NAMED_AGENTS: dict[str, AgentConfig | TabularAgent] = {**AGENTS, **TABULAR_AGENTS}
 """All that can be trained by name: configurations of the deep agent, and agents that see the state."""
@@ -46,6 +48,8 @@ COLUMNS = (
 TABULAR_COLUMNS = COLUMNS[: COLUMNS.index("regret") + 1]
 """The same for agents that see the state."""
 
+_CHUNKS_BETWEEN_CHECKPOINTS = 60
+"""Of a core: about half a minute."""
 AnyChunk = Chunk[EpisodeMetrics] | Chunk[TabularMetrics]
 
 
@@ -206,14 +210,60 @@ def run_training(
     env = make_env(config.env)
     config = dataclasses.replace(config, env=env_spec(env))
     training = make_training(env, config, trunk)
-    _require_memory(training.memory_bytes())
+    advice = "use fewer --seeds or, with a deep agent, a smaller --replay-capacity"
+    require_memory(training.memory_bytes(), advice)
     if out is None:
         return _train(training, config, None, progress)
     columns = COLUMNS if isinstance(training, CompiledTraining) else TABULAR_COLUMNS
-    directory = RunDirectory(out, config=dataclasses.asdict(config), command=command, columns=columns)
+    record = dataclasses.asdict(config)
+    directory = RunDirectory(out, config=record, command=command, tables={"metrics.csv": columns})
+    checkpoints = Checkpoints(out) if trunk is None else None  # no file could bring back a user's trunk
+    return _train_and_record(training, config, directory, checkpoints, progress)
+
+
+def resume_training(path: Path, *, progress: bool = True) -> TrainResult:
+    """Go on with a run from its last good checkpoint, to the bits that it would have had without the stop.
+
+    Args:
+        path: the run directory.
+        progress: show it.
+    """
+    config = parse_train_config(read_json(path / "config.json"), path / "config.json")
+    training = make_training(make_env(config.env), config)
+    require_memory(training.memory_bytes(), "close something else")
+    checkpoints = Checkpoints(path)
+    checkpoint = checkpoints.load(print)
+    if checkpoint is None:
+        raise UserError(f"{path} holds no checkpoint that is whole; start the run again")
+    directory = RunDirectory.reopen(path, checkpoint.info["ends"])
+    return _train_and_record(training, config, directory, checkpoints, progress, checkpoint)
+
+
+def parse_train_config(record: dict[str, Any], path: Path) -> TrainConfig:
+    """The configuration that a run's `config.json` holds."""
     try:
-        result = _train(training, config, directory, progress)
+        kind: Any = type(NAMED_AGENTS[record["agent_name"]])
+        fields = record["agent"].items()
+        agent = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields})
+        return TrainConfig(**{**record, "agent": agent})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is not of this version: {error}") from None
+
+
+def _train_and_record(
+    training: CompiledTraining | TabularTraining,
+    config: TrainConfig,
+    directory: RunDirectory,
+    checkpoints: Checkpoints | None,
+    progress: bool,
+    checkpoint: Checkpoint | None = None,
+) -> TrainResult:
+    """Train, from a checkpoint or from the beginning, and say in the run directory how it ended."""
+    try:
+        result = _train(training, config, directory, progress, checkpoints, checkpoint)
         _record(directory, result)
+        if checkpoints is not None and not result.interrupted:
+            checkpoints.remove()
     except BaseException as error:
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         directory.finish(status, error=str(error) or type(error).__name__)
@@ -236,8 +286,10 @@ def _train(
     config: TrainConfig,
     directory: RunDirectory | None,
     progress: bool,
+    checkpoints: Checkpoints | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> TrainResult:
-    """Run the loop, with its progress shown and its metrics written."""
+    """Run the loop, with its progress shown, its metrics written and its state kept."""
     bar = Progress(
         f"{config.env} {config.agent_name}",
         episodes=config.episodes,
@@ -245,11 +297,27 @@ def _train(
         horizon=training.env.horizon,
         visible=progress,
     )
-    with stop_on_interrupt() as should_stop, bar:
+    metrics: dict[int, EpisodeMetrics | TabularMetrics] = {}
+    first = 0
+    if checkpoint is not None:
+        first = checkpoint.step
+        metrics = _restore(training, checkpoint, config)
+    between = max(1, _CHUNKS_BETWEEN_CHECKPOINTS * available_cores() // config.num_seeds)
+    with stop_on_signal() as should_stop, bar:
         training.compile()
         bar.start()
-        chunks = _recorded(training.chunks(should_stop), directory, config, training.env.horizon)
-        metrics = gather_by_seed(chunks, bar.update)
+        if checkpoints is not None and directory is not None and checkpoint is None:
+            _save_checkpoint(checkpoints, directory, training, 0, metrics)
+        while first < training.num_chunks and not should_stop():
+            end = min(training.num_chunks, first + between) if checkpoints else training.num_chunks
+            chunks = training.chunks(should_stop, first=first, end=end, even=checkpoints is not None)
+            new = gather_by_seed(_recorded(chunks, directory, config, training.env.horizon), bar.update)
+            metrics = _joined(metrics, new)
+            if not new or checkpoints is None or directory is None:
+                break
+            done = len(next(iter(new.values())).episode_return)
+            first += -(-done // training.chunk_episodes)
+            _save_checkpoint(checkpoints, directory, training, first, metrics)
     done = sum(len(m.episode_return) for m in metrics.values())
     return TrainResult(
         config,
@@ -260,6 +328,85 @@ def _train(
         interrupted=done < config.episodes * config.num_seeds,
         path=None if directory is None else directory.path,
     )
+
+
+def _joined(
+    before: dict[int, EpisodeMetrics | TabularMetrics], after: dict[int, EpisodeMetrics | TabularMetrics]
+) -> dict[int, EpisodeMetrics | TabularMetrics]:
+    """Metrics of every seed, one after the other."""
+    if not before:
+        return after
+    return {
+        seed: jax.tree.map(lambda *xs: np.concatenate(xs), old, after[seed]) if seed in after else old
+        for seed, old in before.items()
+    }
+
+
+def _save_checkpoint(
+    checkpoints: Checkpoints,
+    directory: RunDirectory,
+    training: CompiledTraining | TabularTraining,
+    num_chunks: int,
+    metrics: dict[int, EpisodeMetrics | TabularMetrics],
+) -> None:
+    """Keep the states of all seeds, which have had so many chunks, and their metrics so far."""
+    states: list[Any] = list(training.states())
+    replays: list[Replay] = []
+    if isinstance(training, CompiledTraining):
+        rings = [state.replay for state in states]
+        replays = [Replay(int(ring.added), training.capacity, _replay_rows(ring.data)) for ring in rings]
+        states = [state._replace(replay=state.replay._replace(data=None)) for state in states]
+    arrays = named_arrays({"states": states, "metrics": {str(seed): m for seed, m in metrics.items()}})
+    checkpoints.save(num_chunks, info={"ends": directory.ends()}, arrays=arrays, replays=replays)
+
+
+def _replay_rows(data: Transition) -> Callable[[np.ndarray], dict[str, np.ndarray]]:
+    """Rows of a replay of several seeds [S, capacity, ...], positions first."""
+
+    def rows(positions: np.ndarray) -> dict[str, np.ndarray]:
+        return {name: np.asarray(field[:, positions]).swapaxes(0, 1) for name, field in data._asdict().items()}
+
+    return rows
+
+
+def _restore(
+    training: CompiledTraining | TabularTraining, checkpoint: Checkpoint, config: TrainConfig
+) -> dict[int, EpisodeMetrics | TabularMetrics]:
+    """Bring all seeds to where a checkpoint says they were; returns their metrics so far."""
+    shapes: list[Any] = list(training.state_shapes())
+    like = shapes
+    if isinstance(training, CompiledTraining):
+        like = [state._replace(replay=state.replay._replace(data=None)) for state in shapes]
+    states = restore({"states": like}, checkpoint.arrays, "the checkpoint")["states"]
+    if isinstance(training, CompiledTraining):
+        states = [
+            state._replace(replay=state.replay._replace(data=_replay_data(fields, shape.replay.data)))
+            for state, fields, shape in zip(states, checkpoint.replays, shapes, strict=True)
+        ]
+    training.set_states(states)
+    found: dict[int, EpisodeMetrics | TabularMetrics] = {}
+    for seed in config.seeds if checkpoint.step else ():
+        prefix = f"metrics.{seed}."
+        parts: dict[str, Any] = {
+            name.removeprefix(prefix): array
+            for name, array in checkpoint.arrays.items()
+            if name.startswith(prefix)
+        }
+        if isinstance(training, CompiledTraining):
+            updates = {name: parts.pop(f"updates.{name}") for name in UpdateMetrics._fields}
+            found[seed] = EpisodeMetrics(**parts, updates=UpdateMetrics(**updates))
+        else:
+            found[seed] = TabularMetrics(**parts)
+    return found
+
+
+def _replay_data(fields: dict[str, Any], shapes: Transition) -> Transition:
+    """The replay of several seeds [S, capacity, ...] from rows with positions first; zeros where there is none."""
+    data: dict[str, Any] = {
+        name: np.ascontiguousarray(fields[name].swapaxes(0, 1)) if fields else np.zeros(shape.shape, shape.dtype)
+        for name, shape in shapes._asdict().items()
+    }
+    return Transition(**data)
 
 
 def gather_by_seed(
@@ -280,7 +427,7 @@ def _recorded(
     """Pass chunks on once they are on disk and found finite."""
     for chunk in chunks:
         if directory is not None:
-            directory.append_rows(_rows(chunk, config, horizon))
+            directory.append("metrics.csv", _rows(chunk, config, horizon))
         for seed in chunk.seeds:
             require_finite(chunk, config, seed=seed)
         yield chunk
@@ -329,9 +476,16 @@ def _deep_cells(m: EpisodeMetrics, at: tuple[int, int], config: AgentConfig) -> 
 
 def _record(directory: RunDirectory, result: TrainResult) -> None:
     """Models, the figure and how it ended."""
-    config = dataclasses.asdict(result.config)
+    encoding = result.env.encoding
+    about = {
+        "config": dataclasses.asdict(result.config),
+        "observations": {"discrete": encoding.size, "start": 0},
+        "encoding": dataclasses.asdict(encoding),
+        "num_actions": result.env.num_actions,
+        "first_action": 0,
+    }
     for seed, params in result.params.items():
-        save_model(directory.path / "models" / f"seed{seed}.safetensors", params, config)
+        save_model(directory.path / "models" / f"seed{seed}.safetensors", params, about)
     if result.metrics:
         _draw(directory.path / "learning_curve", result)
     learned = {}
@@ -370,13 +524,12 @@ def _draw(stem: Path, result: TrainResult) -> None:
     )
 
 
-def _require_memory(needed: int) -> None:
+def require_memory(needed: int, advice: str) -> None:
     """Refuse what cannot fit, where the system tells how much memory is left."""
     available = available_memory()
     require(
         available is None or needed < available,
-        f"the run needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free; "
-        "use fewer --seeds or, with a deep agent, a smaller --replay-capacity",
+        f"the run needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free; {advice}",
     )
 
 

@@ -79,8 +79,8 @@ class Agent(NamedTuple):
     """(key) -> learner."""
     begin: Callable[[Array], Actor]
     """(key) -> actor: sample the head for an episode."""
-    act: Callable[[Array, Learner, Actor, Array, Array], Array]
-    """(key, learner, actor, obs, epsilon) -> action."""
+    act: Callable[[Array, Learner, Actor, Array, Array | None], Array]
+    """(key, learner, actor, obs, epsilon, or None for no random actions) -> action."""
     greedy: Callable[[Array, Learner, Array], Array]
     """(key, learner, obs) -> action by majority vote, without dithering: the evaluation policy."""
     draw_mask: Callable[[Array], Array]
@@ -108,17 +108,19 @@ class Step(NamedTuple):
 class Encoding:
     """How an observation becomes the network's input vector [size].
 
-    Tabular environments observe a state index; the encoding spreads it over `size` inputs. That keeps replay at
-    one integer an observation, and it is the same function in acting and in learning.
+    Tabular environments observe a state index; the encoding spreads it over `size` inputs. Bytes are scaled to at
+    most 1. That keeps replay small, and it is the same function in acting and in learning.
     """
 
-    kind: Literal["vector", "one_hot", "thermometer"]
+    kind: Literal["vector", "bytes", "one_hot", "thermometer"]
     size: int
 
     def __call__(self, obs: Array) -> Array:
         """Features [size] of one observation."""
         if self.kind == "vector":
             return obs.astype(jnp.float32)
+        if self.kind == "bytes":
+            return obs.astype(jnp.float32) / 255
         states = jnp.arange(self.size)
         return (states == obs if self.kind == "one_hot" else states <= obs).astype(jnp.float32)
 

@@ -12,9 +12,12 @@ from bootdqn.errors import UserError, require_known
 
 VERBS: dict[str, str] = {
     "train": "train an agent on an environment",
+    "resume": "go on with a run that was stopped or killed",
+    "evaluate": "let the model of a run play",
     "demo": "four agents on a chain that needs deep exploration, in a few minutes",
     "reproduce": "run an experiment of the paper, or one beyond it, and draw its figure",
     "bench": "measure speed on this machine",
+    "doctor": "check an environment before a long run",
     "list": "environments, agents and experiments",
 }
 _USAGE = """usage: bootdqn VERB ...

@@ -1,4 +1,4 @@
-"""`bootdqn train`: an agent on an environment, for several seeds."""
+"""`bootdqn train`: an agent on an environment."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.agent import AgentConfig
+from bootdqn.cli.evaluate import show_report_card
+from bootdqn.envs.host import Vectorization, is_gymnasium
 from bootdqn.errors import require_known
+from bootdqn.gym_run import GYM_AGENTS, GymConfig, GymRun
 from bootdqn.loops.compiled import EpisodeMetrics
 from bootdqn.stats import OPTIMAL_EPISODES
 from bootdqn.tabular.agents import TabularAgent
 from bootdqn.training import NAMED_AGENTS, TrainConfig, TrainResult, run_training
 
-_DESCRIPTION = """Train an agent on an environment, for several seeds at once, and leave a run directory.
+_DESCRIPTION = """Train an agent on an environment, and leave a run directory that can be resumed.
 
 examples:
   bootdqn train chain:50
@@ -28,8 +31,10 @@ examples:
   bootdqn train chain:20,scrambled --agent thompson
   bootdqn train chain:20,features=one_hot --mask poisson --mask-per step
   bootdqn train stochastic-chain --agent psrl --episodes 2000 --seeds 10
+  bootdqn train CartPole-v1 --steps 50000 --envs 4 --out runs/cartpole
 
-`bootdqn list` names environments, their options, and agents. Options below show the chosen agent's defaults."""
+`bootdqn list` names our environments, their options, and agents; any Gymnasium environment with discrete actions
+will do, too. Options below show the chosen agent's defaults, for an environment of the kind that is given."""
 
 
 Config = TypeVar("Config", bound=AgentConfig | TabularAgent)
@@ -37,10 +42,10 @@ Config = TypeVar("Config", bound=AgentConfig | TabularAgent)
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Generic[Config]):
-    """The command line of `bootdqn train`."""
+    """The command line of `bootdqn train` for our own environments, which train several seeds at once."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
-    """Environment, such as chain:50."""
+    """Environment, such as chain:50 or CartPole-v1."""
     agent: str = "boot"
     """dqn, ensemble, thompson, boot or boot+; or one that sees the state, such as psrl."""
     episodes: int = TrainConfig.episodes
@@ -55,15 +60,48 @@ class Options(Generic[Config]):
     """Options that differ from the named agent's."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class GymOptions:
+    """The command line of `bootdqn train` for Gymnasium environments."""
+
+    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
+    """Environment, such as CartPole-v1."""
+    agent: str = "boot"
+    """dqn, ensemble, thompson, boot or boot+."""
+    steps: int = GymConfig.steps
+    """Environment steps, over all copies."""
+    seed: int = GymConfig.seed
+    """Of everything."""
+    num_envs: Annotated[int, tyro.conf.arg(name="envs")] = GymConfig.num_envs
+    """Copies of the environment, each played by its own head."""
+    vectorization: Vectorization = GymConfig.vectorization
+    """Copies in this process, in a process each, or the environment's own vector version."""
+    evaluate_every_steps: int = GymConfig.evaluate_every_steps
+    """Steps from one evaluation to the next; 0 for none."""
+    evaluation_episodes: int = GymConfig.evaluation_episodes
+    """Episodes an evaluation: of the vote, of the mean, and of every head."""
+    checkpoint_every_steps: int = GymConfig.checkpoint_every_steps
+    """Steps from one checkpoint to the next; all copies then start fresh episodes."""
+    tensorboard: bool = False
+    """Also write TensorBoard's files into the run directory."""
+    out: Path | None = None
+    """Run directory; by default a new one under runs/."""
+    config: tyro.conf.OmitArgPrefixes[AgentConfig]
+    """Options that differ from the named agent's."""
+
+
 def main(arguments: list[str]) -> int:
     """Parse, train, and show what came out."""
-    agent = _agent_name(arguments)
-    named = NAMED_AGENTS[agent]
-    default = Options(env=tyro.MISSING, agent=agent, config=named)
-    kind: Any = Options[type(named)]  # the class decides which flags there are
-    options: Options[AgentConfig | TabularAgent] = tyro.cli(
-        kind, prog="bootdqn train", description=_DESCRIPTION, args=arguments, default=default
-    )
+    on_gymnasium = any(is_gymnasium(argument) for argument in arguments)
+    agents: dict[str, Any] = {**GYM_AGENTS} if on_gymnasium else NAMED_AGENTS
+    agent = _agent_name(arguments, agents)
+    named = agents[agent]
+    kind: Any = GymOptions if on_gymnasium else Options[type(named)]  # the class decides which flags there are
+    default = (GymOptions if on_gymnasium else Options)(env=tyro.MISSING, agent=agent, config=named)
+    options = tyro.cli(kind, prog="bootdqn train", description=_DESCRIPTION, args=arguments, default=default)
+    command = shlex.join(["bootdqn", "train", *arguments])
+    if on_gymnasium:
+        return _train_on_gymnasium(options, command)
     config = TrainConfig(
         env=options.env,
         agent_name=options.agent,
@@ -72,27 +110,58 @@ def main(arguments: list[str]) -> int:
         num_seeds=options.num_seeds,
         seed=options.seed,
     )
-    command = shlex.join(["bootdqn", "train", *arguments])
     result = run_training(config, command=command, out=options.out or _default_out(config))
-    _show(result)
+    show_result(result)
     return 130 if result.interrupted else 0
 
 
-def _agent_name(arguments: list[str]) -> str:
+def _train_on_gymnasium(options: GymOptions, command: str) -> int:
+    config = GymConfig(
+        env=options.env,
+        agent_name=options.agent,
+        agent=options.config,
+        steps=options.steps,
+        seed=options.seed,
+        num_envs=options.num_envs,
+        vectorization=options.vectorization,
+        evaluate_every_steps=options.evaluate_every_steps,
+        evaluation_episodes=options.evaluation_episodes,
+        checkpoint_every_steps=options.checkpoint_every_steps,
+    )
+    run = GymRun(config, out=options.out or _default_out(config), command=command)
+    return finish_gym_run(run, tensorboard=options.tensorboard)
+
+
+def finish_gym_run(run: GymRun, *, tensorboard: bool = False) -> int:
+    """Train to the end, and show what came out."""
+    complete = run.run(progress=True, tensorboard=tensorboard)
+    if run.evaluations:
+        step, found = run.evaluations[-1]
+        show_report_card(f"after {step:,} steps", found, run.training.counters.head_steps)
+    assert run.directory is not None
+    print(f"run directory: {run.directory.path}")
+    if not complete:
+        print(f"stopped; `bootdqn resume {run.directory.path}` goes on from here")
+    return 0 if complete else 130
+
+
+def _agent_name(arguments: list[str], agents: dict[str, Any]) -> str:
     """The named configuration whose values are the defaults of all other flags."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", default="boot")
     name = parser.parse_known_args(arguments)[0].agent
-    require_known("agent", name, NAMED_AGENTS)
+    require_known("agent", name, agents)
     return name
 
 
-def _default_out(config: TrainConfig) -> Path:
-    name = f"{config.env}-{config.agent_name}".replace(":", "").replace(",", "-").replace("=", "-")
+def _default_out(config: TrainConfig | GymConfig) -> Path:
+    name = f"{config.env}-{config.agent_name}"
+    for character in ":,=/":
+        name = name.replace(character, "" if character == ":" else "-")
     return Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
 
 
-def _show(result: TrainResult) -> None:
+def show_result(result: TrainResult) -> None:
     """A row a seed, and where everything is."""
     table = Table(title=f"{result.config.agent_name} on {result.config.env}", title_justify="left")
     deep = isinstance(result.config.agent, AgentConfig)
@@ -112,3 +181,5 @@ def _show(result: TrainResult) -> None:
     console.print(table)
     console.print("; ".join(notes), style="dim")
     print(f"run directory: {result.path}")
+    if result.interrupted:
+        print(f"stopped; `bootdqn resume {result.path}` goes on from here")

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
 from bootdqn.loops.groups import available_cores
-from bootdqn.progress import SweepProgress, stop_on_interrupt
+from bootdqn.progress import SweepProgress, stop_on_signal
 from bootdqn.runs.directory import claim_directory, provenance, write_atomically, write_json
 from bootdqn.training import available_memory
 
@@ -183,7 +183,7 @@ def run_sweep(
     )
     show(_announce(trials, costs, needed))
     weights = {name: cost.core_seconds for name, cost in costs.items()}
-    with stop_on_interrupt() as should_stop, SweepProgress(experiment.name, weights) as bar:
+    with stop_on_signal() as should_stop, SweepProgress(experiment.name, weights) as bar:
         for trial, rows, seconds in executor(experiment.run, missing, should_stop, bar.update):
             finished[trial.name] = rows
             record = {"config": _as_json(trial.config), "rows": rows, "seconds": round(seconds, 1)}

@@ -76,11 +76,20 @@ class SeedTraining(Generic[State, Metrics]):
         for size in {len(group) for group in self._groups} - self._compiled.keys():
             self._compiled[size] = self._run.lower(self._state_shapes(size), 0).compile()
 
+    @property
+    def num_chunks(self) -> int:
+        """In a whole training."""
+        return -(-self.episodes // self.chunk_episodes)
+
     def chunks(
         self,
         should_stop: Callable[[], bool] = lambda: False,
         is_decided: Callable[[Chunk[Metrics]], bool] = lambda chunk: False,
         pool: ThreadPoolExecutor | None = None,
+        *,
+        first: int = 0,
+        end: int | None = None,
+        even: bool = False,
     ) -> Iterator[Chunk[Metrics]]:
         """Train, yielding what happened in order of episodes.
 
@@ -88,28 +97,36 @@ class SeedTraining(Generic[State, Metrics]):
             should_stop: end early, after whole chunks; the last ones may then lack seeds that had not got so far.
             is_decided: is shown every chunk of a group of seeds as it arrives; says whether that group can end.
             pool: threads to share with other trainings; by default one for every core.
+            first: number of the chunk to begin with: how many all seeds have had.
+            end: number of the chunk before which to end; by default all.
+            even: when ending early, let all seeds get as far as the first of them.
         """
         self.compile()
         arrived: dict[int, dict[int, Metrics]] = {}
         running: dict[Future[Metrics], tuple[int, int]] = {}
-        num_chunks = -(-self.episodes // self.chunk_episodes)
-        next_chunk = 0
-        last_chunks = [num_chunks - 1] * len(self._groups)
+        next_chunk = first
+        last_chunks = [(self.num_chunks if end is None else end) - 1] * len(self._groups)
         threads = pool or ThreadPoolExecutor(max_workers=available_cores())
+        stopping = False
 
         def submit(group: int, chunk: int) -> None:
-            if chunk <= last_chunks[group] and not should_stop():
+            if chunk <= last_chunks[group] and (even or not should_stop()):
                 running[threads.submit(self._advance, group, chunk)] = (group, chunk)
 
         try:
             for group in range(len(self._groups)):
-                submit(group, 0)
+                submit(group, first)
             while running:
                 # A short wait, so that a stop is seen while all groups are busy.
                 done, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
-                if should_stop():
-                    for future in [f for f in running if f.cancel()]:
-                        del running[future]
+                if should_stop() and not stopping:
+                    stopping = True
+                    waiting = {future: running.pop(future) for future in list(running) if future.cancel()}
+                    if even:
+                        reached = [chunk for _, chunk in running.values()] + [max(arrived, default=first - 1)]
+                        last_chunks = [min(last, max(reached)) for last in last_chunks]
+                        for group, chunk in waiting.values():
+                            submit(group, chunk)
                 for future in done & running.keys():
                     group, chunk = running.pop(future)
                     metrics = future.result()
@@ -130,6 +147,21 @@ class SeedTraining(Generic[State, Metrics]):
                 threads.shutdown()
         for chunk in sorted(arrived):
             yield self._collect(chunk, arrived[chunk])
+
+    def states(self) -> list[State]:
+        """Of every group; those that have not begun are made."""
+        for group, seeds in enumerate(self._groups):
+            if self._states[group] is None:
+                self._states[group] = self._init(jnp.stack([jax.random.key(seed) for seed in seeds]))
+        return [state for state in self._states if state is not None]
+
+    def state_shapes(self) -> list[State]:
+        """The same, without their numbers."""
+        return [self._state_shapes(len(group)) for group in self._groups]
+
+    def set_states(self, states: Sequence[State]) -> None:
+        """Go on from states of another training with the same seeds."""
+        self._states = [jax.device_put(state) for state in states]
 
     def _advance(self, group: int, chunk: int) -> Metrics:
         """Run one chunk of one group, in a worker thread; JAX lets go of the interpreter meanwhile."""

@@ -41,6 +41,14 @@ def add(ring: Ring, transition: Transition) -> Ring:
     return Ring(jax.tree.map(lambda rows, row: rows.at[index].set(row), ring.data, transition), ring.added + 1)
 
 
+def add_some(ring: Ring, transitions: Transition, valid: Array) -> Ring:
+    """The ring with those of several transitions [S, ...] that are `valid` [S], in their order."""
+    # Beyond the capacity there is nothing to write to: rows that do not count are dropped.
+    index = jnp.where(valid, (ring.added + jnp.cumsum(valid) - 1) % ring_capacity(ring), ring_capacity(ring))
+    data = jax.tree.map(lambda rows, new: rows.at[index].set(new, mode="drop"), ring.data, transitions)
+    return Ring(data, ring.added + jnp.sum(valid, dtype=jnp.int32))
+
+
 def sample(key: Array, ring: Ring, batch_size: int) -> Transition:
     """A batch drawn uniformly with replacement from a ring that is not empty; fields [batch_size, ...]."""
     rows = jax.random.randint(key, (batch_size,), 0, ring_size(ring))

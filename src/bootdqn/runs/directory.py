@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,43 +27,91 @@ _PACKAGES = ("bootdqn", "jax", "jaxlib", "equinox", "optax", "gymnasium", "numpy
 
 
 class RunDirectory:
-    """Writes a run directory; every file but the growing `metrics.csv` appears whole or not at all."""
+    """Writes a run directory; every file but the growing tables appears whole or not at all."""
 
-    def __init__(self, path: Path, *, config: dict[str, Any], command: str, columns: Sequence[str]):
-        """Claim `path`, which must be new or empty."""
+    def __init__(self, path: Path, *, config: dict[str, Any], command: str, tables: Mapping[str, Sequence[str]]):
+        """Claim `path`, which must be new or empty, and begin tables with these columns."""
         self.path = path
         claim_directory(path)
         self._record = {"command": command, "status": "running", "started": _now(), **provenance()}
         write_json(path / "config.json", config)
         write_json(path / "run.json", self._record)
-        self._metrics = (path / "metrics.csv").open("w", newline="", encoding="utf-8")
-        self.append_rows([columns])
+        self._tables = {name: (path / name).open("w", newline="", encoding="utf-8") for name in tables}
+        for name, columns in tables.items():
+            self.append(name, [columns])
 
-    def append_rows(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows to `metrics.csv` in one write, and hand them to the operating system."""
+    @classmethod
+    def reopen(cls, path: Path, ends: Mapping[str, int]) -> RunDirectory:
+        """Go on with a run that was cut short; of its tables, what came after `ends` is forgotten."""
+        self = cls.__new__(cls)
+        self.path = path
+        self._record = read_json(path / "run.json")
+        self._record |= {
+            "status": "running",
+            "resumed": [*self._record.get("resumed", []), _now()],
+            **provenance(),
+        }
+        self._tables = {}
+        for name, end in ends.items():
+            file = (path / name).open("r+", newline="", encoding="utf-8")
+            file.seek(0, os.SEEK_END)
+            require(
+                file.tell() >= end, f"{path / name} is shorter than when the checkpoint was made; was it changed?"
+            )
+            file.truncate(end)
+            file.seek(end)
+            self._tables[name] = file
+        write_json(path / "run.json", self._record)
+        return self
+
+    def append(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows to a table in one write, and hand them to the operating system."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(rows)
-        self._metrics.write(text.getvalue())
-        self._metrics.flush()
+        self._tables[table].write(text.getvalue())
+        self._tables[table].flush()
+
+    def ends(self) -> dict[str, int]:
+        """How long every table is, once it is safely on disk."""
+        for file in self._tables.values():
+            os.fsync(file.fileno())
+        return {name: file.tell() for name, file in self._tables.items()}
 
     def finish(self, status: str, **results: Any) -> None:
         """Close the run with how it ended and what came out."""
         self._record |= {"status": status, "finished": _now(), **results}
         try:
-            self._metrics.close()  # fails, as all writing does, when the disk is full
+            for file in self._tables.values():
+                file.close()  # fails, as all writing does, when the disk is full
         finally:
             write_json(self.path / "run.json", self._record)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """What `write_json` wrote, if it is an object."""
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"no file {path}; is {path.parent} a run directory?") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is damaged: it is not JSON") from None
+    require(isinstance(value, dict), f"{path} is damaged: it should hold an object")
+    return value
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk, make room
+        raise
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,0 +1,179 @@
+"""Gymnasium environments side by side, whatever their kind of autoreset, behind one interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+from bootdqn.envs.catalog import ENVS, make_env
+from bootdqn.envs.gym import GymnasiumEnv
+from bootdqn.envs.observations import Observations, action_count, space_layout
+from bootdqn.errors import UserError, require
+
+EnvSource = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]]
+"""A name, an environment, or a maker of one."""
+Vectorization = Literal["sync", "async", "own"]
+"""Environments in this process, in a process each, or as the environment's own vector version."""
+
+
+class HostStep(NamedTuple):
+    """What all slots answer to their actions; arrays [S, ...]."""
+
+    next_obs: NDArray[Any]
+    """True next observations: at the end of an episode its last one, never that after a reset."""
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    """Whether the slot made a step; False where it was only reset."""
+    obs: NDArray[Any]
+    """What to act on next."""
+    fresh: NDArray[np.bool_]
+    """Whether that begins an episode."""
+
+
+class HostEnvs:
+    """Slots of a Gymnasium vector environment; every autoreset mode looks the same from here."""
+
+    def __init__(self, envs: VectorEnv[Any, Any, Any]):
+        self.envs = envs
+        self.num_envs = envs.num_envs
+        self.observations = Observations(space_layout(envs.single_observation_space))
+        self.num_actions, self.first_action = action_count(envs.single_action_space)
+        mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._mode = AutoresetMode(mode)
+        self._resetting = np.zeros(self.num_envs, bool)
+        self._action_dtype = envs.single_action_space.dtype
+        # Sub-environments have a seed each; an environment's own vector version takes one for all.
+        self._seed_each = isinstance(envs.unwrapped, SyncVectorEnv | AsyncVectorEnv)
+
+    def reset(self, seeds: Sequence[int]) -> NDArray[Any]:
+        """Start fresh episodes in all slots; what follows depends on `seeds` [S] and the actions alone."""
+        seed: Any = list(seeds) if self._seed_each else int(seeds[0])
+        obs, _ = self.envs.reset(seed=seed)
+        self._resetting[:] = False
+        return self.observations.rows(obs)
+
+    def step(self, actions: NDArray[np.integer]) -> HostStep:
+        """Take an action in every slot."""
+        native = (actions + self.first_action).astype(self._action_dtype)
+        batch, reward, terminated, truncated, info = self.envs.step(native)
+        obs = self.observations.rows(batch)
+        reward = np.array(reward, np.float32)  # a copy, as of all else: environments may use theirs again
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
+        done = terminated | truncated
+        if self._mode == AutoresetMode.SAME_STEP:
+            return HostStep(
+                self._final_obs(obs, info, done), reward, terminated, truncated, np.ones_like(done), obs, done
+            )
+        if self._mode == AutoresetMode.DISABLED:
+            following = obs
+            if done.any():
+                batch, _ = self.envs.reset(options={"reset_mask": done})
+                following = self.observations.rows(batch)
+            return HostStep(obs, reward, terminated, truncated, np.ones_like(done), following, done)
+        was_reset, self._resetting = self._resetting, done
+        return HostStep(obs, reward, terminated & ~was_reset, truncated & ~was_reset, ~was_reset, obs, was_reset)
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        self.envs.close()
+
+    def _final_obs(self, obs: NDArray[Any], info: dict[str, Any], done: NDArray[np.bool_]) -> NDArray[Any]:
+        """The observations `obs`, with the last ones of episodes in place of the first ones of the next."""
+        if not done.any():
+            return obs
+        final = obs.copy()
+        for slot in np.flatnonzero(done):
+            final[slot] = self.observations.row(info["final_obs"][slot])
+        return final
+
+
+def env_name(source: EnvSource) -> str | None:
+    """The name by which an environment can be made again, if it has one."""
+    if isinstance(source, str):
+        return source
+    spec = getattr(source, "spec", None)
+    return spec.id if spec is not None else None
+
+
+def is_compiled(name: str) -> bool:
+    """Whether a name is that of an environment that lives inside a compiled program."""
+    return name.partition(":")[0].partition(",")[0].replace("-", "_") in ENVS
+
+
+def is_gymnasium(name: str) -> bool:
+    """Whether a name looks like that of an environment that Gymnasium makes."""
+    return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
+
+
+def make_one(source: EnvSource) -> gymnasium.Env[Any, Any]:
+    """A new environment; of one that is given, another like it."""
+    if isinstance(source, str):
+        if is_compiled(source):
+            return GymnasiumEnv(make_env(source))
+        return _made_by_gymnasium(lambda: gymnasium.make(source), source)
+    if isinstance(source, gymnasium.Env):
+        spec = source.spec
+        if spec is None:
+            raise UserError(
+                f"{type(source).__name__} was not made by gymnasium.make, so no second one can be made for "
+                "evaluation; give a function that makes one instead"
+            )
+        return gymnasium.make(spec)
+    env = source()
+    require(
+        isinstance(env, gymnasium.Env),
+        f"the maker should return a gymnasium.Env, got {type(env).__name__}",
+    )
+    return env
+
+
+def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization = "sync") -> HostEnvs:
+    """Slots of an environment.
+
+    Args:
+        source: what to make; an environment that is given is used itself, and so fills one slot.
+        num_envs: S.
+        vectorization: how slots are carried out.
+    """
+    require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
+    if isinstance(source, gymnasium.Env):
+        require(
+            num_envs == 1 and vectorization == "sync",
+            "one environment fills one slot; give its name or a function that makes it for several",
+        )
+        given = source
+        return HostEnvs(SyncVectorEnv([lambda: given], autoreset_mode=AutoresetMode.SAME_STEP))
+    if vectorization == "own":
+        require(
+            isinstance(source, str), "only a registered environment has a vector version of its own; give its name"
+        )
+        name = str(source)
+
+        def make() -> VectorEnv[Any, Any, Any]:
+            return gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point")
+
+        return HostEnvs(_made_by_gymnasium(make, name))
+    makers = [lambda: make_one(source)] * num_envs
+    if vectorization == "sync":
+        return HostEnvs(SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP))
+    # Never forked: JAX has threads, and a fork may hang.
+    return HostEnvs(AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn"))
+
+
+def _made_by_gymnasium(make: Callable[[], Any], name: str) -> Any:
+    try:
+        return make()
+    except gymnasium.error.Error as error:
+        raise UserError(f"Gymnasium cannot make {name!r}: {error}") from None
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"Gymnasium cannot make {name!r}: {str(error).rstrip('.')}; install what it needs"
+        ) from None

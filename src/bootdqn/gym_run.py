@@ -1,0 +1,469 @@
+"""One training on a Gymnasium environment, evaluated, recorded, and able to go on after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import jax
+import numpy as np
+from jax import Array
+
+from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.envs.host import EnvSource, HostEnvs, Vectorization, env_name, make_envs, make_one
+from bootdqn.envs.observations import Observations
+from bootdqn.errors import UserError, require, require_known
+from bootdqn.figures import AGENT_COLOURS, save_run_curve
+from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
+from bootdqn.loops.host import Counters, Episode, HostTraining
+from bootdqn.progress import StepProgress, stop_on_signal
+from bootdqn.runs.arrays import named_arrays, restore
+from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
+from bootdqn.runs.directory import RunDirectory, read_json
+from bootdqn.runs.models import save_model
+from bootdqn.training import require_memory
+from bootdqn.types import Params, Transition
+
+_GYM = {
+    "hidden": (64, 64),
+    "discount": 0.99,
+    "initial_spread": 1.0,
+    "learning_start_steps": 1000,
+}
+GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_GYM) for name, agent in AGENTS.items()}
+"""The named agents, as they suit environments that are not chains."""
+METRICS = (
+    *("step", "episode", "slot", "return", "length", "terminated", "head", "epsilon", "updates"),
+    *("loss", "q_mean", "q_spread"),
+)
+"""Columns of `metrics.csv`: one row an episode; docs/architecture.md says what each means."""
+EVALUATIONS = (
+    "step",
+    "policy",
+    "episodes",
+    "mean_return",
+    "least_return",
+    "largest_return",
+    "entropy",
+    "data_share",
+)
+"""Columns of `evaluations.csv`: one row an evaluation and policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymConfig:
+    """What a run on a Gymnasium environment does."""
+
+    env: str | None
+    """The environment's name; None for one that has none, which cannot be resumed by name."""
+    agent_name: str = "boot"
+    """The named configuration that `agent` started from."""
+    agent: AgentConfig = GYM_AGENTS["boot"]
+    """The agent's full configuration."""
+    steps: int = 50_000
+    """Environment steps, over all slots."""
+    seed: int = 0
+    """Of everything."""
+    num_envs: int = 1
+    """Slots: copies of the environment, each with its own head."""
+    vectorization: Vectorization = "sync"
+    """Slots in this process, in a process each, or as the environment's own vector version."""
+    evaluate_every_steps: int = 10_000
+    """Steps from one evaluation to the next; 0 for none."""
+    evaluation_episodes: int = 5
+    """Episodes an evaluation and policy."""
+    checkpoint_every_steps: int = 20_000
+    """Steps from one checkpoint to the next; all slots then start fresh episodes."""
+
+    def __post_init__(self):
+        require_known("agent", self.agent_name, AGENTS)
+        require_known("vectorization", self.vectorization, get_args(Vectorization))
+        require(0 <= self.seed < 2**32, f"seed must be at least 0 and below 2**32, got {self.seed}")
+        for name in ("steps", "num_envs", "evaluation_episodes", "checkpoint_every_steps"):
+            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        require(self.steps < 2**31, f"steps must be below 2**31, got {self.steps}")
+        every = self.evaluate_every_steps
+        require(every >= 0, f"evaluate_every_steps must not be negative, got {every}")
+
+
+def parse_config(record: dict[str, Any], path: Path) -> GymConfig:
+    """The configuration that a run's `config.json`, or a model's header, holds."""
+    try:
+        if "episodes" in record:  # of a run on one of our own environments: what a model needs of it
+            record = {name: record[name] for name in ("env", "agent_name", "agent", "seed")}
+        fields = record["agent"].items()
+        agent: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields
+        }
+        return GymConfig(**{**record, "agent": AgentConfig(**agent)})
+    except (TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path} is not of this version: {error}") from None
+
+
+Callback = Callable[[Any], None]
+
+
+class GymRun:
+    """One training: from its beginning, or from where a run directory says that it stands."""
+
+    def __init__(
+        self,
+        config: GymConfig,
+        source: EnvSource | None = None,
+        *,
+        envs: HostEnvs | None = None,
+        out: Path | None = None,
+        command: str = "",
+        trunk: Callable[[Array], Any] | None = None,
+        show: Callable[[str], None] = print,
+    ):
+        """Claim `out`, and allocate; say how much.
+
+        Args:
+            config: what to do.
+            source: the environment, where it is not just that which `config` names.
+            envs: its slots, if they are already made.
+            out: the run directory; none by default.
+            command: that asked for it, for the record.
+            trunk: as for `make_network`.
+            show: is told what is about to be done.
+        """
+        self._set_up(config, source, envs, trunk, show)
+        self.directory = None
+        if out is not None:
+            record = dataclasses.asdict(config)
+            tables = {"metrics.csv": METRICS, "evaluations.csv": EVALUATIONS}
+            self.directory = RunDirectory(out, config=record, command=command, tables=tables)
+            self._checkpoints = Checkpoints(out)
+        self.training.begin()
+        if self.directory is not None:
+            self._save_checkpoint()
+
+    @classmethod
+    def resume(
+        cls,
+        path: Path,
+        source: EnvSource | None = None,
+        *,
+        trunk: Callable[[Array], Any] | None = None,
+        show: Callable[[str], None] = print,
+    ) -> GymRun:
+        """Go on with the run in `path`, from its last good checkpoint; `source` is needed where it has no name."""
+        self = cls.__new__(cls)
+        config = parse_config(read_json(path / "config.json"), path / "config.json")
+        self._set_up(config, source, None, trunk, show)
+        self._checkpoints = Checkpoints(path)
+        checkpoint = self._checkpoints.load(show)
+        if checkpoint is None:
+            raise UserError(f"{path} holds no checkpoint that is whole; start the run again")
+        self._restore(checkpoint, path)
+        self.directory = RunDirectory.reopen(path, checkpoint.info["ends"])
+        return self
+
+    def _set_up(
+        self,
+        config: GymConfig,
+        source: EnvSource | None,
+        envs: HostEnvs | None,
+        trunk: Callable[[Array], Any] | None,
+        show: Callable[[str], None],
+    ) -> None:
+        given = source if source is not None else config.env
+        if given is None:
+            raise UserError(
+                "the environment of this run has no name; give the environment, or a function that makes it"
+            )
+        self.config = config
+        self.source = given
+        self.envs = envs or make_envs(given, config.num_envs, config.vectorization)
+        self.training = HostTraining(self.envs, config.agent, seed=config.seed, steps=config.steps, trunk=trunk)
+        needed = self.training.memory_bytes()
+        require_memory(needed, "a smaller replay_capacity may do")
+        show(f"parameters, optimizer and a replay of {self.training.capacity:,} steps take {needed / 1e6:.1f} MB")
+        self.chooser = make_chooser(self.training.agent)
+        self._evaluation_envs: HostEnvs | None = None
+        self.best = -np.inf
+        self.best_params: Params = None
+        self.evaluations: list[tuple[int, list[Evaluation]]] = []
+        self.episodes: list[Episode] = []
+        self._show = show
+
+    @property
+    def params(self) -> Params:
+        """The online parameters now."""
+        return self.training.params
+
+    def run(
+        self,
+        *,
+        progress: bool = False,
+        tensorboard: bool = False,
+        on_episode: Callback | None = None,
+        on_evaluation: Callback | None = None,
+    ) -> bool:
+        """Train to the last step; returns whether it got there, and was not stopped by a signal.
+
+        Args:
+            progress: show it.
+            tensorboard: also write event files into the run directory.
+            on_episode: is given every `Episode` that ends.
+            on_evaluation: is given the list of every `Evaluation`.
+        """
+        title = f"{self.config.env or 'environment'} {self.config.agent_name}"
+        bar = StepProgress(
+            title, steps=self.config.steps, begun_with=self.training.counters.step, visible=progress
+        )
+        try:
+            writer = _tensorboard_writer(self.directory) if tensorboard else None
+            with stop_on_signal() as should_stop, bar:
+                while self.training.counters.step < self.config.steps and not should_stop():
+                    if self.training.counters.updates == 1:
+                        bar.start()  # everything is compiled
+                    self._advance(bar, writer, on_episode, on_evaluation)
+                complete = self.training.counters.step >= self.config.steps
+                if self.directory is not None and not complete:
+                    self._save_checkpoint()
+            if self.directory is not None:
+                self._finish("finished" if complete else "interrupted")
+        except BaseException as error:
+            self._fail(error)
+            raise
+        return complete
+
+    def _advance(
+        self, bar: StepProgress, writer: Any, on_episode: Callback | None, on_evaluation: Callback | None
+    ) -> None:
+        """One tick, and what is due after it."""
+        before = self.training.counters.step
+        episodes = self.training.tick()
+        step = self.training.counters.step
+        if episodes:
+            self._record_episodes(episodes, writer)
+            for episode in episodes:
+                if on_episode is not None:
+                    on_episode(episode)
+        if episodes or step // 1000 > before // 1000:
+            bar.update(step, [episode.episode_return for episode in episodes])
+        every = self.config.evaluate_every_steps
+        last = step >= self.config.steps
+        if every and (last or step // every > before // every):
+            found = self.evaluate()
+            self._record_evaluation(found, writer)
+            if on_evaluation is not None:
+                on_evaluation(found)
+        if last:
+            self.training.flush()
+        due = last or step // self.config.checkpoint_every_steps > before // self.config.checkpoint_every_steps
+        if due and not last:
+            # Also where nothing is written: a run does not depend on whether it is recorded.
+            self.training.restart()
+        if due and self.directory is not None:
+            self._save_checkpoint()
+
+    def evaluate(self, policies: Sequence[int] | None = None, episodes: int | None = None) -> list[Evaluation]:
+        """Let the vote, the mean and every head play in environments of their own; or `policies`, a slot each."""
+        standard = [VOTE, MEAN, *range(self.config.agent.num_heads)]
+        if self.config.agent.num_heads == 1:
+            standard = [VOTE]
+        chosen = standard if policies is None else list(policies)
+        if self._evaluation_envs is None or self._evaluation_envs.num_envs != len(chosen):
+            if self._evaluation_envs is not None:
+                self._evaluation_envs.close()
+            source = self.source
+            self._evaluation_envs = make_envs(lambda: make_one(source), len(chosen))
+        return evaluate(
+            self._evaluation_envs,
+            self.chooser,
+            self.training.learned.learner.params,
+            chosen,
+            episodes=episodes or self.config.evaluation_episodes,
+            seed=[self.config.seed, self.training.counters.step, 1],
+        )
+
+    def close(self) -> None:
+        """Let go of all environments."""
+        self.envs.close()
+        if self._evaluation_envs is not None:
+            self._evaluation_envs.close()
+
+    def about(self) -> dict[str, Any]:
+        """What a model file says of its parameters."""
+        envs = self.envs
+        return model_header(self.config, envs.observations, envs.num_actions, envs.first_action)
+
+    def _record_episodes(self, episodes: list[Episode], writer: Any) -> None:
+        self.episodes += episodes
+        if self.directory is not None:
+            committed = self.config.agent.acting == "committed_head"
+            self.directory.append(
+                "metrics.csv",
+                [
+                    (
+                        *(e.step, e.episode, e.slot, e.episode_return, e.length, int(e.terminated)),
+                        *(e.head if committed else "", e.epsilon, e.num_updates),
+                        *((e.loss, e.q_mean, e.q_spread) if e.num_updates else ("", "", "")),
+                    )
+                    for e in episodes
+                ],
+            )
+        if writer is not None:
+            for e in episodes:
+                for name, value in (("return", e.episode_return), ("length", e.length), ("epsilon", e.epsilon)):
+                    writer.add_scalar(f"episode/{name}", value, e.step)
+                if e.num_updates:
+                    for name in ("loss", "q_mean", "q_spread"):
+                        writer.add_scalar(f"learning/{name}", getattr(e, name), e.step)
+
+    def _record_evaluation(self, found: list[Evaluation], writer: Any) -> None:
+        """Note an evaluation, and keep the parameters if the vote did better than ever."""
+        step = self.training.counters.step
+        self.evaluations.append((step, found))
+        by_vote = float(found[0].returns.mean())
+        if by_vote > self.best:
+            self.best, self.best_params = by_vote, self.params
+            if self.directory is not None:
+                save_model(self.directory.path / "models" / "best.safetensors", self.best_params, self.about())
+        if self.directory is not None:
+            self.directory.append("evaluations.csv", report_card(step, found, self.training.counters))
+        if writer is not None:
+            for evaluation in found:
+                writer.add_scalar(f"evaluation/{policy_name(evaluation.policy)}", evaluation.returns.mean(), step)
+            writer.add_scalar("evaluation/entropy", found[0].entropy, step)
+
+    def _save_checkpoint(self) -> None:
+        """All that is needed to go on from here to the same bits."""
+        assert self.directory is not None
+        training = self.training
+        learned, pending = training.learned, training.pending_updates
+        arrays = named_arrays(
+            {
+                "learner": learned.learner,
+                "sums": learned.sums,
+                "added": learned.replay.added,
+                "slots": training.slots,
+            }
+        )
+        arrays["actions"] = np.array(training.actions, np.int32).reshape(-1, self.envs.num_envs)
+        arrays["heads"] = np.asarray(training.heads, np.int64)
+        info = {
+            "env": self.config.env,
+            "counters": training.counters._asdict(),
+            "pending": pending,
+            "best": None if np.isinf(self.best) else self.best,
+            "ends": self.directory.ends(),
+        }
+        data = learned.replay.data
+
+        def rows(positions: np.ndarray) -> dict[str, np.ndarray]:
+            return {name: np.asarray(field[positions]) for name, field in data._asdict().items()}
+
+        replay = Replay(int(learned.replay.added), training.capacity, rows)
+        self._checkpoints.save(training.counters.step, info=info, arrays=arrays, replays=[replay])
+
+    def _restore(self, checkpoint: Checkpoint, path: Path) -> None:
+        training, info = self.training, checkpoint.info
+        require(
+            info["env"] == self.config.env, f"{path} holds a checkpoint of {info['env']}, not of {self.config.env}"
+        )
+        learned, slots = jax.eval_shape(training.make_initial, jax.random.key(0))
+        like = {"learner": learned.learner, "sums": learned.sums, "added": learned.replay.added, "slots": slots}
+        found = restore(like, checkpoint.arrays, path)
+        fields: dict[str, Any] = checkpoint.replays[0] or {
+            name: np.zeros(shape.shape, shape.dtype) for name, shape in learned.replay.data._asdict().items()
+        }
+        data = Transition(**fields)
+        learned = learned._replace(
+            learner=found["learner"],
+            sums=found["sums"],
+            replay=learned.replay._replace(data=data, added=found["added"]),
+        )
+        training.restore(
+            jax.device_put(learned),
+            found["slots"],
+            Counters(**{**info["counters"], "head_steps": tuple(info["counters"]["head_steps"])}),
+            checkpoint.arrays["actions"],
+            checkpoint.arrays["heads"],
+            info["pending"],
+        )
+        self.best = -np.inf if info["best"] is None else info["best"]
+
+    def _finish(self, status: str) -> None:
+        """Models, figure and how it ended."""
+        assert self.directory is not None
+        path = self.directory.path
+        save_model(path / "models" / "last.safetensors", self.params, self.about())
+        self.directory.ends()
+        save_run_curve(
+            path / "learning_curve",
+            f"{self.config.agent_name} on {self.config.env}",
+            metrics=path / "metrics.csv",
+            evaluations=path / "evaluations.csv",
+            colour=AGENT_COLOURS[self.config.agent_name],
+        )
+        best = None if np.isinf(self.best) else self.best
+        self.directory.finish(status, steps=self.training.counters.step, best_return=best)
+
+    def _fail(self, error: BaseException) -> None:
+        """Say how a run ended that did not get to its end; its last checkpoint stays as it is."""
+        if self.directory is None:
+            return
+        path = self.directory.path
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        advice = f"{path} keeps its last good checkpoint: `bootdqn resume {path}` goes on from there"
+        try:
+            self.directory.finish(status, error=str(error) or type(error).__name__)
+        except OSError as second:
+            free = shutil.disk_usage(path).free
+            raise UserError(
+                f"cannot write to {path}: {second.strerror} ({free / 1e6:.0f} MB free); {advice}"
+            ) from None
+        if isinstance(error, OSError):
+            raise UserError(f"the run stopped at step {self.training.counters.step}: {error}; {advice}") from None
+
+
+def report_card(step: int, found: Sequence[Evaluation], counters: Counters) -> list[tuple[Any, ...]]:
+    """Rows of `evaluations.csv`: what each policy collects, and which share of the data each head collected."""
+    total = max(sum(counters.head_steps), 1)
+    return [
+        (
+            *(step, policy_name(e.policy), len(e.returns), e.returns.mean(), e.returns.min(), e.returns.max()),
+            *(round(e.entropy, 6), round(counters.head_steps[e.policy] / total, 6) if e.policy >= 0 else ""),
+        )
+        for e in found
+    ]
+
+
+def model_header(
+    config: GymConfig, observations: Observations, num_actions: int, first_action: int
+) -> dict[str, Any]:
+    """All that is needed to predict, beside the parameters."""
+    return {
+        "config": dataclasses.asdict(config),
+        "observations": observations.layout,
+        "encoding": dataclasses.asdict(observations.encoding),
+        "num_actions": num_actions,
+        "first_action": first_action,
+    }
+
+
+def _tensorboard_writer(directory: RunDirectory | None) -> Any:
+    if directory is None:
+        raise UserError("TensorBoard's files go into the run directory; give one with out=")
+    try:
+        module = importlib.import_module("tensorboardX")
+    except ModuleNotFoundError:
+        raise UserError("TensorBoard's files need tensorboardX: pip install 'bootdqn[tensorboard]'") from None
+    return module.SummaryWriter(str(directory.path / "tensorboard"))
+
+
+def make_config(source: EnvSource, agent: str, options: dict[str, Any], **fields: Any) -> GymConfig:
+    """A configuration from the name of an agent and what shall differ from it."""
+    require_known("agent", agent, GYM_AGENTS)
+    for name in options:
+        require_known(f"option of {agent}", name, [f.name for f in dataclasses.fields(AgentConfig)])
+    return GymConfig(env=env_name(source), agent_name=agent, agent=replace(GYM_AGENTS[agent], **options), **fields)

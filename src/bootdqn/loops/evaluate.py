@@ -1,0 +1,105 @@
+"""How well policies made from one set of heads do: the vote, the mean, and every head alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from bootdqn.envs.host import HostEnvs
+from bootdqn.policies import random_argmax
+from bootdqn.types import Agent, Belief, Learner, Params
+
+VOTE, MEAN = -1, -2
+"""Policies beside the heads, which are 0 to K - 1."""
+
+
+def policy_name(policy: int) -> str:
+    """Such as `vote` or `head 3`."""
+    return {VOTE: "vote", MEAN: "mean"}.get(policy, f"head {policy}")
+
+
+class Evaluation(NamedTuple):
+    """Episodes of one policy."""
+
+    policy: int
+    returns: NDArray[np.float64]
+    """[episodes]"""
+    entropy: float
+    """Of the heads' vote, in nats, mean over the steps of these episodes: how much they disagree."""
+
+
+def choose(key: Array, belief: Belief, policy: Array) -> Array:
+    """The action of a policy, given a belief about one observation; ties are broken at random."""
+    head_values = belief.q[jnp.maximum(policy, 0)]
+    scores = jnp.where(policy == VOTE, belief.votes, jnp.where(policy == MEAN, belief.mean, head_values))
+    return random_argmax(key, scores)
+
+
+def make_chooser(agent: Agent) -> Callable[[Params, Array, Any, Any, int], tuple[Array, Belief]]:
+    """A jitted function (params, key, obs [S, ...], policies [S], tick) -> (actions [S], beliefs [S])."""
+
+    def act(params: Params, key: Array, obs: Array, policies: Array, tick: Array) -> tuple[Array, Belief]:
+        learner = Learner(params, None, None, jnp.int32(0))
+        beliefs = jax.vmap(lambda o: agent.belief(learner, o))(obs)
+        keys = jax.random.split(jax.random.fold_in(key, tick), len(obs))
+        return jax.vmap(choose)(keys, beliefs, policies), beliefs
+
+    return jax.jit(act)
+
+
+def evaluate(
+    envs: HostEnvs,
+    chooser: Callable[..., tuple[Array, Belief]],
+    params: Params,
+    policies: Sequence[int],
+    *,
+    episodes: int,
+    seed: Sequence[int],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[Evaluation]:
+    """Let every slot play `episodes` episodes by its policy.
+
+    Args:
+        envs: as many slots as there are policies.
+        chooser: from `make_chooser`.
+        params: of the heads.
+        policies: heads, `VOTE` or `MEAN`; one may occur several times.
+        episodes: of every slot.
+        seed: words that everything random here derives from.
+        should_stop: end early, with the episodes there are.
+
+    Returns:
+        One evaluation for every distinct policy, in their order.
+    """
+    sequence = np.random.SeedSequence(seed)
+    seeds = [int(word) >> 1 for word in sequence.generate_state(len(policies) + 1)]
+    key = jax.random.key(seeds[-1])
+    obs = envs.reset(seeds[:-1])
+    numbers = np.asarray(policies, np.int32)
+    returns: list[list[float]] = [[] for _ in policies]
+    current, entropy, steps = np.zeros(len(policies)), np.zeros(len(policies)), np.zeros(len(policies))
+    tick = 0
+    while min(map(len, returns)) < episodes and not should_stop():
+        actions, beliefs = chooser(params, key, obs, numbers, tick)
+        step = envs.step(np.asarray(actions))
+        counts = step.valid & (np.array([len(r) for r in returns]) < episodes)
+        current += np.where(counts, step.reward, 0)
+        entropy += np.where(counts, np.asarray(beliefs.entropy), 0)
+        steps += counts
+        for slot in np.flatnonzero(counts & (step.terminated | step.truncated)):
+            returns[slot].append(float(current[slot]))
+            current[slot] = 0
+        obs, tick = step.obs, tick + 1
+    found = []
+    for policy in dict.fromkeys(policies):
+        slots = np.flatnonzero(numbers == policy)
+        of_policy = np.array([r for slot in slots for r in returns[slot]])
+        mean_entropy = entropy[slots].sum() / max(steps[slots].sum(), 1)
+        found.append(Evaluation(policy, of_policy, float(mean_entropy)))
+    return found

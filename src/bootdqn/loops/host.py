@@ -1,0 +1,384 @@
+"""The agent on Gymnasium environments: slots that step in Python, and two compiled calls around them.
+
+One tick: act in all slots (one call), learn from the tick before (one call, which runs while environments step),
+step. Each slot follows its own head from the start of an episode to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from bootdqn.agent import AgentConfig, make_agent, make_network
+from bootdqn.envs.host import HostEnvs, HostStep
+from bootdqn.errors import UserError
+from bootdqn.replay.device import Ring, add_some, make_ring, sample
+from bootdqn.types import Actor, Agent, Learner, Params, Transition, UpdateMetrics
+
+
+class Slots(NamedTuple):
+    """Who acts in every slot; arrays [S, ...]."""
+
+    key: Array
+    """All randomness of a slot's episodes to come."""
+    step_key: Array
+    """All randomness of the episode."""
+    head: Array
+    mask: Array
+    """Of the episode [S, K]."""
+    ticks: Array
+    """Since the episode began."""
+
+
+class Learned(NamedTuple):
+    """What learning changes, and what it reports."""
+
+    learner: Learner
+    replay: Ring
+    sums: UpdateMetrics
+    """Over the updates since they were last read."""
+
+
+class Episode(NamedTuple):
+    """One training episode that has ended."""
+
+    step: int
+    """Environment steps of the run so far."""
+    episode: int
+    """Its number, from 1."""
+    slot: int
+    head: int
+    length: int
+    episode_return: float
+    terminated: bool
+    """Whether it ended in a state with no future; else it was cut short."""
+    epsilon: float
+    num_updates: int
+    """Since the episode that ended before it; the next three are means over them."""
+    loss: float
+    q_mean: float
+    q_spread: float
+
+
+class Counters(NamedTuple):
+    """Where a training stands, as numbers of the host."""
+
+    step: int
+    """Environment steps that were stored."""
+    episodes: int
+    updates: int
+    """That were asked for so far."""
+    updates_read: int
+    """Of those, how many had been reported."""
+    rounds: int
+    """How often all slots were reset."""
+    head_steps: tuple[int, ...]
+    """Steps that every head has collected."""
+
+
+class HostTraining:
+    """Trains one agent on slots of a Gymnasium environment."""
+
+    def __init__(
+        self,
+        envs: HostEnvs,
+        config: AgentConfig,
+        *,
+        seed: int,
+        steps: int,
+        trunk: Callable[[Array], Any] | None = None,
+        overlap: bool = True,
+    ):
+        """Allocate nothing yet.
+
+        Args:
+            envs: the slots.
+            config: the agent's.
+            seed: of everything.
+            steps: environment steps that are planned; replay never holds more.
+            trunk: as for `make_network`.
+            overlap: learn from a tick while environments carry out the next. Actions then come from parameters
+                that are one tick old.
+        """
+        self.envs = envs
+        self.config = config
+        self.seed = seed
+        self.overlap = overlap
+        network = make_network(config, envs.observations.encoding, envs.num_actions, trunk)
+        self.agent = make_agent(config, network, envs.num_actions)
+        self.capacity = max(config.batch_size, min(config.replay_capacity, steps))
+        self.make_initial, self._act, self._learn, self._read = _make_program(
+            self.agent, config, envs, self.capacity
+        )
+        self.counters = Counters(0, 0, 0, 0, 0, (0,) * config.num_heads)
+
+    def memory_bytes(self) -> int:
+        """What parameters, optimizer and replay occupy."""
+        leaves = jax.tree.leaves(jax.eval_shape(self.make_initial, jax.random.key(0)))
+        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+
+    @property
+    def params(self) -> Params:
+        """The online parameters, as numpy arrays."""
+        return jax.tree.map(np.asarray, self.learned.learner.params)
+
+    def begin(self) -> None:
+        """Make parameters and an empty replay, and start episodes in all slots."""
+        self.learned, self.slots = self.make_initial(jax.random.key(self.seed))
+        self.restart()
+
+    def restart(self) -> None:
+        """Start fresh episodes in all slots, whose environments depend on nothing from before.
+
+        Environments cannot be asked for their state, so a checkpoint is a moment at which they have none: this is
+        done there, whether or not the training is ever resumed from it.
+        """
+        self.flush()
+        self.actions: list[NDArray[np.int32]] = []
+        """Since then, for `restore`."""
+        self._obs = self.envs.reset(self._env_seeds())
+        self._require_finite(self._obs, np.zeros(self.envs.num_envs, np.float32), None)
+        self._fresh = np.ones(self.envs.num_envs, bool)
+        self._returns = np.zeros(self.envs.num_envs)
+        self._lengths = np.zeros(self.envs.num_envs, int)
+        self.heads = np.zeros(self.envs.num_envs, int)
+        self.counters = self.counters._replace(rounds=self.counters.rounds + 1)
+
+    @property
+    def pending_updates(self) -> int | None:
+        """Updates that are due for the last tick; None where it has been learned from."""
+        return None if self._pending is None else self._pending[-1]
+
+    def restore(
+        self,
+        learned: Learned,
+        slots: Slots,
+        counters: Counters,
+        actions: NDArray[np.int32],
+        heads: NDArray[np.integer],
+        pending_updates: int | None,
+    ) -> None:
+        """Go on from where another training stood.
+
+        Args:
+            learned: its parameters and replay.
+            slots: who acted.
+            counters: its own.
+            actions: since its last `restart` [T, S]; taken again, they bring environments to where they were.
+            heads: that its slots followed [S].
+            pending_updates: its own.
+        """
+        self.learned, self.slots = learned, slots
+        self.counters = counters._replace(rounds=counters.rounds - 1)
+        self.restart()
+        for row in actions:
+            before, step = self._obs, self.envs.step(row)
+            self._count(step)
+            self._obs, self._fresh = step.obs, step.fresh
+            ended = step.terminated | step.truncated
+            self._returns[ended], self._lengths[ended] = 0, 0
+            self._pending = (slots, before, row, step, pending_updates or 0)
+        if pending_updates is None:
+            self._pending = None
+        self.actions = list(actions)
+        self.heads = np.asarray(heads)
+
+    def tick(self) -> list[Episode]:
+        """One step in all slots, and the updates that are due; returns the episodes that ended."""
+        params = self.learned.learner.params
+        action, self.slots = self._act(params, self.slots, self._fresh, self._obs, self.counters.step)
+        if self.overlap:
+            self.flush()
+        if self._fresh.any():
+            self.heads = np.asarray(self.slots.head)
+        actions = np.asarray(action)
+        step = self.envs.step(actions)
+        self._require_finite(step.next_obs, step.reward, step.obs if step.fresh.any() else None)
+        self.actions.append(actions)
+        self._pending = self.slots, self._obs, actions, step, self._count_steps(step)
+        if not self.overlap:
+            self.flush()
+        self._count(step)
+        episodes = self._ended(step)
+        self._obs, self._fresh = step.obs, step.fresh
+        return episodes
+
+    _pending: tuple[Slots, NDArray[Any], NDArray[np.int32], HostStep, int] | None = None
+
+    def flush(self) -> None:
+        """Learn from the last tick, if that has not been done."""
+        if self._pending is not None:
+            slots, obs, actions, step, num_updates = self._pending
+            self._pending = None
+            self.learned = self._learn(
+                self.learned,
+                slots,
+                obs,
+                actions,
+                step.reward,
+                step.terminated,
+                step.next_obs,
+                step.valid,
+                num_updates,
+            )
+
+    def _count_steps(self, step: HostStep) -> int:
+        """Count what a tick stored, and return how many updates are due for it."""
+        before, after = self.counters.step, self.counters.step + int(step.valid.sum())
+        period = self.config.learning_period_steps
+        due = max(0, after // period - max(before, self.config.learning_start_steps - 1) // period)
+        head_steps = np.array(self.counters.head_steps)
+        np.add.at(head_steps, self.heads, step.valid)
+        self.counters = self.counters._replace(
+            step=after, updates=self.counters.updates + due, head_steps=tuple(head_steps.tolist())
+        )
+        return due
+
+    def _count(self, step: HostStep) -> None:
+        """Add up returns and lengths."""
+        self._returns += np.where(step.valid, step.reward, 0)
+        self._lengths += step.valid
+
+    def _ended(self, step: HostStep) -> list[Episode]:
+        """The episodes that ended with a step, counted and reported."""
+        ended = np.flatnonzero(step.terminated | step.truncated)
+        if not len(ended):
+            return []
+        self.flush()
+        num_updates = self.counters.updates - self.counters.updates_read
+        sums, self.learned = self._read(self.learned)
+        means = [float(x) / max(num_updates, 1) for x in sums]
+        if not np.isfinite(means).all():
+            raise UserError(
+                f"training diverged: the loss is no longer finite at step {self.counters.step}; a smaller "
+                f"learning rate (now {self.config.learning_rate:g}) or the huber loss may help"
+            )
+        episodes = []
+        for slot in ended:
+            self.counters = self.counters._replace(
+                episodes=self.counters.episodes + 1, updates_read=self.counters.updates
+            )
+            episodes.append(
+                Episode(
+                    step=self.counters.step,
+                    episode=self.counters.episodes,
+                    slot=int(slot),
+                    head=int(self.heads[slot]),
+                    length=int(self._lengths[slot]),
+                    episode_return=float(self._returns[slot]),
+                    terminated=bool(step.terminated[slot]),
+                    epsilon=float(self.agent.epsilon(jnp.int32(self.counters.step))),
+                    num_updates=num_updates,
+                    loss=means[0],
+                    q_mean=means[1],
+                    q_spread=means[2],
+                )
+            )
+        self._returns[ended], self._lengths[ended] = 0, 0
+        return episodes
+
+    def _env_seeds(self) -> list[int]:
+        """Seeds of all slots for this round."""
+        sequence = np.random.SeedSequence([self.seed, self.counters.rounds])
+        return [int(word) >> 1 for word in sequence.generate_state(self.envs.num_envs)]
+
+    def _require_finite(
+        self, obs: NDArray[Any], reward: NDArray[np.float32], following: NDArray[Any] | None
+    ) -> None:
+        """Stop before anything that is not a number gets into replay."""
+        for what, values in (("observation", obs), ("reward", reward), ("observation after a reset", following)):
+            if values is not None and values.dtype.kind == "f" and not np.isfinite(values).all():
+                slot = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
+                raise UserError(
+                    f"the environment in slot {slot} returned {'an' if what[0] == 'o' else 'a'} {what} that is "
+                    f"not finite after step {self.counters.step}: {np.array2string(values[slot], threshold=8)}"
+                )
+
+
+def _make_program(agent: Agent, config: AgentConfig, envs: HostEnvs, capacity: int) -> tuple[Any, Any, Any, Any]:
+    """The compiled functions of a training: init, act, learn, and read (what updates reported)."""
+    num_envs = envs.num_envs
+
+    def init(key: Array) -> tuple[Learned, Slots]:
+        # One slot has the keys of a seed in the compiled loop.
+        key, init_key, _ = jax.random.split(key, 3)
+        keys = jnp.stack([key, *(jax.random.fold_in(key, slot) for slot in range(1, num_envs))])
+        obs, scalar = jnp.zeros(envs.observations.shape, envs.observations.dtype), jnp.float32(0)
+        example = Transition(obs, jnp.int32(0), scalar, scalar, obs, jnp.zeros(config.num_heads))
+        learned = Learned(agent.init(init_key), make_ring(example, capacity), _no_sums())
+        nobody = Slots(
+            keys,
+            keys,
+            jnp.zeros(num_envs, jnp.int32),
+            jnp.zeros((num_envs, config.num_heads)),
+            jnp.zeros(num_envs, jnp.int32),
+        )
+        return learned, nobody
+
+    def begin(key: Array) -> Slots:
+        key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
+        return Slots(key, step_key, agent.begin(begin_key).head, agent.draw_mask(mask_key), jnp.int32(0))
+
+    def begin_some(slots: Slots, fresh: Array) -> Slots:
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(fresh.reshape(num_envs, *[1] * (new.ndim - 1)), new, old)
+
+        new = jax.vmap(begin)(slots.key)
+        return jax.tree.map(choose, new, slots._replace(ticks=slots.ticks + 1))
+
+    def tick_keys(slots: Slots) -> Array:
+        """Keys [S, 4] of acting, environment, mask and batch."""
+        return jax.vmap(lambda key, tick: jax.random.split(jax.random.fold_in(key, tick), 4))(
+            slots.step_key, slots.ticks
+        )
+
+    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Slots]:
+        slots = jax.lax.cond(
+            fresh.any(), begin_some, lambda slots, _: slots._replace(ticks=slots.ticks + 1), slots, fresh
+        )
+        learner = Learner(params, None, None, jnp.int32(0))
+        epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
+        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
+            tick_keys(slots)[:, 0], learner, Actor(slots.head), obs, epsilon
+        )
+        return actions, slots
+
+    def learn(
+        learned: Learned,
+        slots: Slots,
+        obs: Array,
+        action: Array,
+        reward: Array,
+        terminated: Array,
+        next_obs: Array,
+        valid: Array,
+        num_updates: Array,
+    ) -> Learned:
+        keys = tick_keys(slots)
+        mask = jax.vmap(agent.draw_mask)(keys[:, 2]) if config.mask_per == "step" else slots.mask
+        discount = jnp.where(terminated, 0.0, jnp.float32(config.discount))
+        replay = add_some(learned.replay, Transition(obs, action, reward, discount, next_obs, mask), valid)
+
+        def update(index: Array, state: tuple[Learner, UpdateMetrics]) -> tuple[Learner, UpdateMetrics]:
+            learner, sums = state
+            key = jax.lax.cond(index == 0, lambda: keys[0, 3], lambda: jax.random.fold_in(keys[0, 3], index))
+            learner, metrics = agent.update(learner, sample(key, replay, config.batch_size))
+            return learner, jax.tree.map(jnp.add, sums, metrics)
+
+        learner, sums = jax.lax.fori_loop(0, num_updates, update, (learned.learner, learned.sums))
+        return Learned(learner, replay, sums)
+
+    def read(learned: Learned) -> tuple[UpdateMetrics, Learned]:
+        return learned.sums, learned._replace(sums=_no_sums())
+
+    return jax.jit(init), jax.jit(act), jax.jit(learn, donate_argnums=0), jax.jit(read, donate_argnums=0)
+
+
+def _no_sums() -> UpdateMetrics:
+    return UpdateMetrics(*[jnp.float32(0)] * 3)

@@ -1,0 +1,251 @@
+"""`BootstrappedDQN`: the agent for people. Learn, predict, save, load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self, get_args
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from bootdqn.agent import make_agent, make_network
+from bootdqn.envs.host import EnvSource, HostEnvs, Vectorization, env_name, make_envs, make_one
+from bootdqn.envs.observations import Observations
+from bootdqn.errors import UserError, require, require_known
+from bootdqn.gym_run import GymConfig, GymRun, make_config, model_header, parse_config
+from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser
+from bootdqn.runs.arrays import restore
+from bootdqn.runs.models import read_model, save_model
+from bootdqn.types import Agent, Belief, Encoding, Params
+
+Policy = Literal["vote", "mean", "head"]
+ABSTAIN = -1
+"""The action of a belief that is too divided to act on."""
+
+
+class _Network(NamedTuple):
+    """What prediction needs."""
+
+    agent: Agent
+    observations: Observations
+    num_actions: int
+    first_action: int
+    chooser: Callable[..., tuple[Array, Belief]]
+
+
+class BootstrappedDQN:
+    """Bootstrapped DQN, or one of its relatives, on any Gymnasium environment with discrete actions.
+
+    Args:
+        env: its name, an environment, or a function that makes one.
+        agent: `boot`, `boot+`, `thompson`, `ensemble` or `dqn`.
+        seed: of everything.
+        num_envs: copies of the environment that are played side by side, each by its own head.
+        vectorization: copies in this process (`sync`), in a process each (`async`), or the environment's `own`
+            vector version.
+        trunk: (key) -> an Equinox module that heads share, from the flat observation to features.
+        options: fields of `AgentConfig` that differ from the named agent's, such as `num_heads=20`.
+    """
+
+    def __init__(
+        self,
+        env: EnvSource,
+        agent: str = "boot",
+        *,
+        seed: int = 0,
+        num_envs: int = 1,
+        vectorization: Vectorization = "sync",
+        trunk: Callable[[Array], Any] | None = None,
+        **options: Any,
+    ):
+        fields = {"seed": seed, "num_envs": num_envs, "vectorization": vectorization}
+        self.config = make_config(env, agent, options, **fields)
+        self._source: EnvSource | None = env
+        self._trunk = trunk
+        self._envs = make_envs(env, num_envs, vectorization)
+        self._network = self._make_network(
+            self._envs.observations, self._envs.num_actions, self._envs.first_action
+        )
+        learner = jax.jit(self._network.agent.init)(jax.random.split(jax.random.key(seed), 3)[1])
+        self.params: Params = jax.tree.map(np.asarray, learner.params)
+        """The online parameters: initial, as learned last, or as loaded."""
+        self.run: GymRun | None = None
+        """The last training."""
+
+    def learn(
+        self,
+        steps: int,
+        *,
+        out: str | Path | None = None,
+        progress: bool = False,
+        evaluate_every_steps: int = 0,
+        evaluation_episodes: int = GymConfig.evaluation_episodes,
+        checkpoint_every_steps: int = GymConfig.checkpoint_every_steps,
+        tensorboard: bool = False,
+        on_episode: Callable[[Any], None] | None = None,
+        on_evaluation: Callable[[Any], None] | None = None,
+    ) -> Self:
+        """Train from the beginning for so many environment steps; on Ctrl-C, stop in good order and say so.
+
+        Args:
+            steps: over all copies of the environment.
+            out: a run directory to write, with metrics, models and checkpoints; none by default.
+            progress: show it.
+            evaluate_every_steps: steps from one evaluation to the next; 0 for none.
+            evaluation_episodes: of every policy, in environments of its own.
+            checkpoint_every_steps: after so many steps all copies start fresh episodes, and a checkpoint is
+                written.
+            tensorboard: also write TensorBoard's files.
+            on_episode: is given every training episode (`loops.host.Episode`) that ends.
+            on_evaluation: is given the list of every evaluation (`loops.evaluate.Evaluation`).
+        """
+        config = GymConfig(
+            **{
+                **{name: getattr(self.config, name) for name in self.config.__dataclass_fields__},
+                "steps": steps,
+                "evaluate_every_steps": evaluate_every_steps,
+                "evaluation_episodes": evaluation_episodes,
+                "checkpoint_every_steps": checkpoint_every_steps,
+            }
+        )
+        if self._source is None:
+            raise UserError(
+                "this model was loaded without an environment; give one: BootstrappedDQN.load(path, env)"
+            )
+        self.config = config
+        command = f"BootstrappedDQN({config.env!r}, {config.agent_name!r}, seed={config.seed}).learn({steps})"
+        self.run = GymRun(
+            config,
+            self._source,
+            envs=self._envs,
+            out=None if out is None else Path(out),
+            command=command,
+            trunk=self._trunk,
+            show=print if progress else lambda text: None,
+        )
+        complete = self.run.run(
+            progress=progress, tensorboard=tensorboard, on_episode=on_episode, on_evaluation=on_evaluation
+        )
+        self.params = self.run.params
+        if not complete:
+            raise KeyboardInterrupt
+        return self
+
+    def predict(
+        self, obs: Any, policy: Policy = "vote", *, head: int = 0, abstain_below: float = 0.0, seed: int = 0
+    ) -> tuple[Any, Belief]:
+        """The action for an observation, or for each of a batch, and what the heads believe.
+
+        Args:
+            obs: as the environment returns it, or a batch as vector environments return it.
+            policy: what most heads prefer, what is best on average over heads, or what one head prefers.
+            head: which one, for `policy="head"`.
+            abstain_below: give the action -1 where fewer than this share of the heads prefer the favourite.
+            seed: of how ties are broken.
+
+        Returns:
+            The action, an integer or an array [N] of them; and the belief, with a leading axis [N] for a batch.
+        """
+        require_known("policy", policy, get_args(Policy))
+        num_heads = self.config.agent.num_heads
+        require(0 <= head < num_heads, f"head must be 0 to {num_heads - 1}, got {head}")
+        require(0 <= abstain_below <= 1, f"abstain_below must be 0 to 1, got {abstain_below}")
+        network = self._network
+        is_batch = network.observations.is_batch(obs)
+        rows = network.observations.rows(obs) if is_batch else network.observations.row(obs)[None]
+        number = {"vote": VOTE, "mean": MEAN, "head": head}[policy]
+        numbers = np.full(len(rows), number, np.int32)
+        chosen, belief = network.chooser(self.params, jax.random.key(seed), rows, numbers, 0)
+        belief = jax.tree.map(np.asarray, belief)
+        divided = belief.votes.max(axis=1) / num_heads < abstain_below
+        actions = np.where(divided, ABSTAIN, np.asarray(chosen) + network.first_action)
+        if is_batch:
+            return actions, belief
+        return int(actions[0]), jax.tree.map(lambda x: x[0], belief)
+
+    def evaluate(
+        self, episodes: int = 100, policy: Policy = "vote", *, head: int = 0, seed: int = 0
+    ) -> NDArray[np.float64]:
+        """Returns [episodes] of a policy, in environments of its own."""
+        number = {"vote": VOTE, "mean": MEAN, "head": head}[policy]
+        slots = next(n for n in range(min(episodes, 10), 0, -1) if episodes % n == 0)
+        return self._play([number] * slots, episodes // slots, seed)[0].returns
+
+    def report_card(self, episodes: int = 10, *, seed: int = 0) -> list[Evaluation]:
+        """What the vote, the mean and every head alone collect: `episodes` each."""
+        return self._play([VOTE, MEAN, *range(self.config.agent.num_heads)], episodes, seed)
+
+    def save(self, path: str | Path) -> None:
+        """Write a model file: parameters, and all that is needed to predict."""
+        network = self._network
+        save_model(
+            Path(path),
+            self.params,
+            model_header(self.config, network.observations, network.num_actions, network.first_action),
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | Path, env: EnvSource | None = None, *, trunk: Callable[[Array], Any] | None = None
+    ) -> BootstrappedDQN:
+        """A model from its file.
+
+        Args:
+            path: of the file.
+            env: to evaluate or learn in; by default the one it was trained on, if that has a name.
+            trunk: the maker of its trunk, for a model that was made with one.
+        """
+        path = Path(path)
+        arrays, header = read_model(path)
+        self = cls.__new__(cls)
+        self.config = parse_config(header.get("config", {}), path)
+        self._source = self.config.env if env is None else env
+        self._trunk = trunk
+        self._envs = None
+        self.run = None
+        try:
+            observations = Observations(header["observations"], Encoding(**header["encoding"]))
+            actions = int(header["num_actions"]), int(header["first_action"])
+            require(0 < actions[0] < 2**20, f"{path}: a model with {actions[0]} actions")
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise UserError(
+                f"{path} does not say what its model observes: {type(error).__name__} {error}"
+            ) from None
+        self._network = self._make_network(observations, *actions)
+        like = jax.eval_shape(self._network.agent.init, jax.random.key(0)).params
+        self.params = restore(like, arrays, path)
+        if env is not None:
+            self._envs = make_envs(env, self.config.num_envs, self.config.vectorization)
+            require(
+                self._envs.observations.layout == observations.layout and self._envs.num_actions == actions[0],
+                f"{path} holds a model for {self.config.env or 'another environment'}, whose observations or "
+                f"actions are not those of {env_name(env) or 'this one'}",
+            )
+        return self
+
+    def _make_network(self, observations: Observations, num_actions: int, first_action: int) -> _Network:
+        network = make_network(self.config.agent, observations.encoding, num_actions, self._trunk)
+        agent = make_agent(self.config.agent, network, num_actions)
+        return _Network(agent, observations, num_actions, first_action, make_chooser(agent))
+
+    def _play(self, policies: Sequence[int], episodes: int, seed: int) -> list[Evaluation]:
+        source = self._source
+        if source is None:
+            raise UserError(
+                "this model was loaded without an environment; give one: BootstrappedDQN.load(path, env)"
+            )
+        envs: HostEnvs = make_envs(lambda: make_one(source), len(policies))
+        try:
+            return evaluate(
+                envs,
+                self._network.chooser,
+                self.params,
+                policies,
+                episodes=episodes,
+                seed=[self.config.seed, seed],
+            )
+        finally:
+            envs.close()
