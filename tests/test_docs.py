@@ -20,9 +20,9 @@ def blocks(language: str, page: str = README) -> list[str]:
     return [text for name, text in fences if name == language]
 
 
-def commands(prefix: str) -> list[str]:
+def commands(prefix: str, page: str = README) -> list[str]:
     """Commands of the shell blocks that start with `prefix`, without comments."""
-    lines = [line.partition("#")[0].strip() for block in blocks("") for line in block.splitlines()]
+    lines = [line.partition("#")[0].strip() for block in blocks("", page) for line in block.splitlines()]
     found = [line for line in lines if line.startswith(prefix)]
     assert found, f"no command {prefix}"
     return found
@@ -36,13 +36,17 @@ def test_the_readme_shows_python():
 
 
 @pytest.mark.parametrize("snippet", [block for page in PAGES for block in blocks("python", page)])
-def test_python_snippets_run(snippet, capsys):
-    exec(compile(snippet, "README.md", "exec"), {})
+def test_python_snippets_run(snippet, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(snippet.replace("0_000", "00"), "README.md", "exec"), {})  # as shown, but short
     if "print" in snippet:
         assert re.match(r"\{0: \d+, 1: \d+\} \[", capsys.readouterr().out)  # both seeds learned
 
 
-@pytest.mark.parametrize("command", commands("bootdqn"))
+GYMNASIUM_PAGE = (ROOT / "docs" / "gymnasium.md").read_text()
+
+
+@pytest.mark.parametrize("command", [*commands("bootdqn"), *commands("bootdqn", GYMNASIUM_PAGE)])
 def test_commands_run(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command)[1:]
@@ -52,8 +56,11 @@ def test_commands_run(command, tmp_path, monkeypatch):
         assert stop.value.code == 0
         return
     # As shown, but short: the last flag counts.
-    arguments += {"train": ["--episodes", "2"], "reproduce": ["--preset", "smoke"]}.get(arguments[0], [])
-    assert main(arguments) == 0
+    short = ["--steps", "60"] if "CartPole-v1" in arguments else ["--episodes", "2"]
+    flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"], "doctor": []}
+    if arguments[0] == "evaluate":  # what was trained by the command above it
+        assert main(["train", "CartPole-v1", "--steps", "60", "--out", arguments[1]]) == 0
+    assert main(arguments + flags.get(arguments[0], [])) == 0
     if "--out" in arguments:
         name = {"train": "metrics.csv", "reproduce": "results.csv"}[arguments[0]]
         assert (tmp_path / arguments[arguments.index("--out") + 1] / name).exists()

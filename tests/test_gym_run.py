@@ -21,11 +21,11 @@ from gymnasium import spaces
 
 import bootdqn
 from bootdqn import BootstrappedDQN, UserError, training
-from bootdqn.agent import AGENTS
+from bootdqn.agent import AGENTS, GYM_AGENTS
 from bootdqn.cli.main import main
 from bootdqn.envs.catalog import make_env
 from bootdqn.envs.host import make_envs
-from bootdqn.gym_run import GYM_AGENTS, GymConfig, GymRun
+from bootdqn.gym_run import GymConfig, GymRun
 from bootdqn.loops.compiled import CompiledTraining
 from bootdqn.loops.host import HostTraining
 from bootdqn.model import ABSTAIN

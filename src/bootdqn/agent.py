@@ -125,6 +125,20 @@ AGENTS: dict[str, AgentConfig] = {
 }
 """Named configurations of the one agent; each has its own best of the grid that `chain-tuning` tries for all."""
 
+_FOR_GYMNASIUM: dict[str, Any] = {
+    "trunk_hidden": (256,),
+    "hidden": (64,),
+    "initial_spread": 1.0,
+    "discount": 0.99,
+    "learning_rate": 2e-3,
+    "batch_size": 64,
+    "learning_start_steps": 1000,
+    "learning_period_steps": 1,
+    "target_period_updates": 100,
+}
+GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_GYMNASIUM) for name, agent in AGENTS.items()}
+"""The same for Gymnasium environments, where values are larger and heads share features; tried on CartPole."""
+
 
 def make_network(
     config: AgentConfig, encoding: Encoding, num_actions: int, trunk: Callable[[Array], Any] | None = None

@@ -13,13 +13,15 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
+from bootdqn.agent import AGENTS, GYM_AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.envs.host import make_envs
 from bootdqn.envs.tabular import StochasticChain
 from bootdqn.errors import UserError
 from bootdqn.loops.compiled import CompiledTraining, make_program
 from bootdqn.loops.groups import available_cores
+from bootdqn.loops.host import HostTraining
 from bootdqn.loops.tabular import TabularTraining
 from bootdqn.runs.directory import provenance
 from bootdqn.tabular.agents import TABULAR_AGENTS
@@ -53,6 +55,11 @@ _WARM_UP_EPISODES = 10
 """Episodes of DeepSea-20 after which both learn, and have compiled."""
 _ROUNDS = 5
 """How often the peers take turns."""
+GYM_CONFIG = replace(GYM_AGENTS["boot"], trunk_hidden=(64,), hidden=(64,), batch_size=32, learning_start_steps=100)
+GYM_SETTINGS = ((1, 4), (1, 1), (8, 4), (8, 1))
+"""Environments side by side, and environment steps an update; stable-baselines3's own default first."""
+GYM_STEPS = 4000
+"""That a turn lasts."""
 
 
 def gemm_gflops(size: int = 1024, repeats: int = 10) -> float:
@@ -222,6 +229,91 @@ def bench_peers(report: Callable[[str], None]) -> dict[str, Any]:
         "steps_per_second": best,
         "ratio": best["bootdqn"] / best["bsuite"],
     }
+
+
+def bench_gym(report: Callable[[str], None]) -> dict[str, Any]:
+    """Our agent with K heads and stable-baselines3's DQN, which has one, on CartPole, taking turns.
+
+    Layers, batch and updates a step are the same; stable-baselines3 has one thread, with which it is fastest here.
+
+    Args:
+        report: is told every figure as soon as it is there.
+    """
+    results: list[dict[str, Any]] = []
+    for num_envs, period in GYM_SETTINGS:
+        config = replace(GYM_CONFIG, learning_period_steps=period)
+        players = {
+            "stable-baselines3": _stable_baselines_player(config, num_envs),
+            "bootdqn": _host_player(config, num_envs),
+        }
+        for play in players.values():
+            play(GYM_STEPS // 2)
+        best = dict.fromkeys(players, 0.0)
+        for _ in range(_ROUNDS):
+            for name, play in players.items():
+                start = time.perf_counter()
+                play(GYM_STEPS)
+                best[name] = max(best[name], GYM_STEPS / (time.perf_counter() - start))
+        row = {"envs": num_envs, "steps_per_update": period, "steps_per_second": best}
+        results.append(row | {"ratio": best["bootdqn"] / best["stable-baselines3"]})
+        rates = ", ".join(f"{name} {rate:.0f}" for name, rate in best.items())
+        report(f"{num_envs} environments, an update every {period} steps: {rates} steps/s")
+    return {
+        "benchmark": "gym",
+        "setting": f"CartPole-v1, K={GYM_CONFIG.num_heads} against one head, two layers of 64, batch 32",
+        "cores": available_cores(),
+        "backend": jax.default_backend(),
+        **provenance(),
+        "stable-baselines3": metadata.version("stable-baselines3"),
+        "results": results,
+    }
+
+
+def _host_player(config: AgentConfig, num_envs: int) -> Callable[[int], None]:
+    """(number of steps) -> trains our agent so long, going on from where it was."""
+    training = HostTraining(make_envs("CartPole-v1", num_envs), config, seed=0, steps=config.replay_capacity)
+    training.begin()
+
+    def play(steps: int) -> None:
+        end = training.counters.step + steps
+        while training.counters.step < end:
+            training.tick()
+        training.flush()
+        jax.block_until_ready(training.learned)
+
+    return play
+
+
+def _stable_baselines_player(config: AgentConfig, num_envs: int) -> Callable[[int], None]:
+    """(number of steps) -> trains stable-baselines3's DQN so long, on as many environments and updates."""
+    try:
+        import torch  # pyright: ignore[reportMissingImports]
+        from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
+        from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError(f"this benchmark needs other packages ({error}): pip install 'bootdqn[peers]'") from None
+    torch.set_num_threads(1)
+    ticks = max(1, config.learning_period_steps // num_envs)
+    model = DQN(
+        "MlpPolicy",
+        make_vec_env("CartPole-v1", num_envs),
+        learning_rate=config.learning_rate,
+        buffer_size=config.replay_capacity,
+        learning_starts=config.learning_start_steps,
+        batch_size=config.batch_size,
+        gamma=config.discount,
+        train_freq=ticks,
+        gradient_steps=max(1, num_envs * ticks // config.learning_period_steps),
+        target_update_interval=config.target_period_updates * config.learning_period_steps,
+        policy_kwargs={"net_arch": [*config.trunk_hidden, *config.hidden]},
+        device="cpu",
+        seed=0,
+    )
+
+    def play(steps: int) -> None:
+        model.learn(steps, reset_num_timesteps=False)
+
+    return play
 
 
 def _compiled_player(env: Env, config: AgentConfig, *, max_episodes: int) -> Callable[[int], None]:

@@ -19,10 +19,10 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
+from bootdqn.agent import GYM_AGENTS
 from bootdqn.envs.host import EnvSource, make_one
 from bootdqn.envs.observations import Observations, action_count, space_layout
 from bootdqn.errors import UserError, require
-from bootdqn.gym_run import GYM_AGENTS
 from bootdqn.training import available_memory
 
 Level = Literal["ok", "advice", "problem"]

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.agent import AGENTS, GYM_AGENTS, AgentConfig
 from bootdqn.envs.host import EnvSource, HostEnvs, Vectorization, env_name, make_envs, make_one
 from bootdqn.envs.observations import Observations
 from bootdqn.errors import UserError, require, require_known
@@ -29,14 +29,6 @@ from bootdqn.runs.models import save_model
 from bootdqn.training import require_memory
 from bootdqn.types import Params, Transition
 
-_GYM = {
-    "hidden": (64, 64),
-    "discount": 0.99,
-    "initial_spread": 1.0,
-    "learning_start_steps": 1000,
-}
-GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_GYM) for name, agent in AGENTS.items()}
-"""The named agents, as they suit environments that are not chains."""
 METRICS = (
     *("step", "episode", "slot", "return", "length", "terminated", "head", "epsilon", "updates"),
     *("loss", "q_mean", "q_spread"),

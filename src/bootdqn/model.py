@@ -210,7 +210,7 @@ class BootstrappedDQN:
             observations = Observations(header["observations"], Encoding(**header["encoding"]))
             actions = int(header["num_actions"]), int(header["first_action"])
             require(0 < actions[0] < 2**20, f"{path}: a model with {actions[0]} actions")
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise UserError(
                 f"{path} does not say what its model observes: {type(error).__name__} {error}"
             ) from None

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.bench import bench_chain, bench_peers, bench_tabular
+from bootdqn.bench import bench_chain, bench_gym, bench_peers, bench_tabular
 from bootdqn.errors import require, require_known
 from bootdqn.runs.directory import write_json
 
@@ -22,6 +22,7 @@ examples:
   bootdqn bench chain
   bootdqn bench chain --json bench.json
   bootdqn bench tabular
+  bootdqn bench gym
   bootdqn bench peers"""
 
 
@@ -30,7 +31,7 @@ class Options:
     """The command line of `bootdqn bench`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
-    """Benchmark: chain; tabular (agents that see the state); peers (bsuite's own agent beside ours)."""
+    """chain; tabular (agents that see the state); gym (stable-baselines3 beside us); peers (bsuite beside us)."""
     json: Path | None = None
     """Also write the figures to this file."""
 
@@ -85,6 +86,17 @@ def _show_peers(console: Console, results: dict[str, Any]) -> None:
     console.print(f"bootdqn is {results['ratio']:.1f} times as fast as bsuite {results['bsuite']}")
 
 
+def _show_gym(console: Console, results: dict[str, Any]) -> None:
+    table = Table()
+    names = list(results["results"][0]["steps_per_second"])
+    for heading in ("environments", "steps an update", *(f"{name}, steps/s" for name in names), "ratio"):
+        table.add_column(heading, justify="right")
+    for row in results["results"]:
+        rates = [f"{row['steps_per_second'][name]:.0f}" for name in names]
+        table.add_row(str(row["envs"]), str(row["steps_per_update"]), *rates, f"{row['ratio']:.1f}")
+    console.print(table)
+
+
 def _show_tabular(console: Console, results: dict[str, Any]) -> None:
     table = Table()
     for heading in ("", "seconds"):
@@ -101,5 +113,6 @@ def _show_tabular(console: Console, results: dict[str, Any]) -> None:
 _BENCHMARKS = {
     "chain": (bench_chain, _show_chain),
     "tabular": (bench_tabular, _show_tabular),
+    "gym": (bench_gym, _show_gym),
     "peers": (bench_peers, _show_peers),
 }

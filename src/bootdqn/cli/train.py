@@ -13,11 +13,11 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.agent import AgentConfig
+from bootdqn.agent import GYM_AGENTS, AgentConfig
 from bootdqn.cli.evaluate import show_report_card
 from bootdqn.envs.host import Vectorization, is_gymnasium
 from bootdqn.errors import require_known
-from bootdqn.gym_run import GYM_AGENTS, GymConfig, GymRun
+from bootdqn.gym_run import GymConfig, GymRun
 from bootdqn.loops.compiled import EpisodeMetrics
 from bootdqn.stats import OPTIMAL_EPISODES
 from bootdqn.tabular.agents import TabularAgent
