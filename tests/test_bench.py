@@ -84,3 +84,35 @@ def test_peers_that_are_not_installed(monkeypatch, capsys):
     assert error.startswith("bootdqn: error: ")
     assert "pip install 'bootdqn[peers]'" in error
     assert error.count("\n") == 1
+
+
+def test_stable_baselines_is_shown_beside_ours(tmp_path, monkeypatch, capsys):
+    """Without the other package: something else plays its part."""
+    played = []
+    monkeypatch.setattr(bench, "GYM_SETTINGS", ((1, 4), (3, 1)))
+    monkeypatch.setattr(bench, "GYM_STEPS", 60)
+    small = replace(
+        bench.GYM_CONFIG, num_heads=2, hidden=(4,), trunk_hidden=(4,), batch_size=4, learning_start_steps=8
+    )
+    monkeypatch.setattr(bench, "GYM_CONFIG", small)
+    monkeypatch.setattr(bench, "_stable_baselines_player", lambda config, num_envs: played.append)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
+    assert main(["bench", "gym", "--json", str(tmp_path / "bench.json")]) == 0
+    assert played == 2 * [30, *[60] * 5]
+    results = json.loads((tmp_path / "bench.json").read_text())["results"]
+    assert [(row["envs"], row["steps_per_update"]) for row in results] == [(1, 4), (3, 1)]
+    for row in results:
+        rates = row["steps_per_second"]
+        assert row["ratio"] == pytest.approx(rates["bootdqn"] / rates["stable-baselines3"])
+    assert f"{results[1]['steps_per_second']['bootdqn']:.0f}" in capsys.readouterr().out
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("num_envs", "period"), [(1, 4), (8, 4), (8, 1), (2, 4)])
+def test_stable_baselines_makes_as_many_updates(num_envs, period):
+    config = replace(bench.GYM_CONFIG, learning_period_steps=period)
+    play = bench._stable_baselines_player(config, num_envs)
+    play(400)
+    model = play.__closure__[0].cell_contents  # type: ignore
+    # Learning begins after the first 100 steps.
+    assert model._n_updates == pytest.approx(300 / period, abs=2 * max(1, num_envs / period))

@@ -364,12 +364,12 @@ def state_at_the_end(run: Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
     )  # type: ignore
 
 
-def start(arguments: list[str]) -> subprocess.Popen[str]:
+def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}  # type: ignore
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     return subprocess.Popen(
         [sys.executable, "-m", "bootdqn", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env=environment,
+        env=environment, **options,
     )  # fmt: skip
 
 
@@ -488,7 +488,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
 def test_a_damaged_checkpoint_is_passed_over_to_the_same_end(tmp_path):
     run = small_run(tmp_path / "run", evaluate_every_steps=0)
     for _ in range(230):
-        run._advance(StepProgress("", steps=1, begun_with=0, visible=False), None, None, None)
+        run._advance(StepProgress("", steps=1, begun_with=0, visible=False), None, None, None, lambda: False)
     assert run.directory is not None
     run.directory.finish("failed")
     (damaged,) = (tmp_path / "run" / "checkpoints").glob("000000000200*.safetensors")
@@ -548,6 +548,116 @@ def test_too_little_memory_is_said_before_anything_is_allocated(tmp_path, monkey
     with pytest.raises(UserError, match=r"the run needs .* GB and 0.0 GB of memory is free"):
         tiny("CartPole-v1", replay_capacity=10**6).learn(10**6, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_divergence_is_noticed_without_the_end_of_an_episode(tmp_path):
+    class Endless(Poisoned):
+        def step(self, action):
+            return np.ones(2, np.float32), 1.0, False, False, {}
+
+    model = tiny(lambda: Endless(""), learning_rate=1e30)
+    with pytest.raises(UserError, match="training diverged"):
+        model.learn(60, out=tmp_path / "run", checkpoint_every_steps=40)
+    found = Checkpoints(tmp_path / "run").load(print)
+    assert found is not None
+    assert found.step == 0  # the last that was good
+    assert all(np.isfinite(array).all() for array in found.arrays.values())
+
+
+def test_a_stop_during_an_evaluation_leaves_it_due(tmp_path):
+    options = {"evaluate_every_steps": 100, "evaluation_episodes": 2}
+    whole = small_run(tmp_path / "whole", **options)
+    assert whole.run()
+    cut = small_run(tmp_path / "cut", **options)
+    chooser, calls = cut.chooser, []
+
+    def interrupting(*arguments):
+        calls.append(arguments)
+        if len(calls) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return chooser(*arguments)
+
+    cut.chooser = interrupting
+    assert not cut.run()
+    assert 100 <= cut.training.counters.step < 110
+    resumed = GymRun.resume(tmp_path / "cut", show=lambda text: None)
+    assert resumed.run()
+    for name in ("metrics.csv", "evaluations.csv", "models/last.safetensors", "models/best.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert state_at_the_end(tmp_path / "cut") == state_at_the_end(tmp_path / "whole")
+
+
+def test_ctrl_c_with_a_process_for_each_slot(tmp_path):
+    """A terminal sends it to all processes of the group."""
+    out = tmp_path / "run"
+    flags = ["train", *RUN, "--steps", "100000", "--envs", "2", "--vectorization", "async", "--out", str(out)]
+    process = start(flags, start_new_session=True)
+    path = out / "metrics.csv"
+    deadline = time.monotonic() + 120
+    while not (path.exists() and len(path.read_text().splitlines()) > 3) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    shown, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, shown
+    assert "Traceback" not in shown
+    assert json.loads((out / "run.json").read_text())["status"] == "interrupted"
+    found = Checkpoints(out).load(print)
+    assert found is not None
+    assert found.step % 200 != 0 or found.step > 0
+
+
+def test_a_run_that_still_goes_on_is_left_alone(tmp_path):
+    run = small_run(tmp_path / "run", evaluate_every_steps=0)
+    before = (tmp_path / "run" / "metrics.csv").read_bytes()
+    with pytest.raises(UserError, match="is still going on, in another process"):
+        GymRun.resume(tmp_path / "run", show=lambda text: None)
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
+    assert run.run()
+
+
+def test_an_environment_with_options_of_its_own_has_no_name(tmp_path):
+    env = gymnasium.make("FrozenLake-v1", is_slippery=False)
+    model = tiny(env).learn(60, out=tmp_path / "run")
+    assert model.config.env is None
+    assert tiny(gymnasium.make("FrozenLake-v1")).config.env == "FrozenLake-v1"
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    (tmp_path / "run" / "run.json").write_text(json.dumps({**record, "status": "failed", "error": "x"}))
+    with pytest.raises(UserError, match="has no name"):
+        BootstrappedDQN.resume(tmp_path / "run")
+    resumed = BootstrappedDQN.resume(tmp_path / "run", gymnasium.make("FrozenLake-v1", is_slippery=False))
+    assert trees_equal(resumed.params, model.params)
+    assert "error" not in json.loads((tmp_path / "run" / "run.json").read_text())
+
+
+def test_ties_are_broken_alike_in_a_batch_and_alone():
+    model = tiny("CartPole-v1", num_heads=2)
+    obs = np.random.default_rng(0).normal(0, 1, (60, 4)).astype(np.float32)
+    many, belief = model.predict(obs)
+    assert (belief.votes == 1).all(axis=1).sum() > 3  # there are some
+    assert many.tolist() == [model.predict(row)[0] for row in obs]
+
+
+def test_what_evaluate_refuses(tmp_path, capsys):
+    model = tiny("CartPole-v1")
+    model.save(tmp_path / "m.safetensors")
+    for flags, message in (
+        (["--policy", "head", "--head", "7"], "head must be 0 to 2, got 7"),
+        (["--seed", "-1"], "seed must not be negative, got -1"),
+        (["--episodes", "0"], "episodes must be at least 1, got 0"),
+        (["--report-card", "--episodes", "0"], "episodes must be at least 1, got 0"),
+    ):
+        assert main(["evaluate", str(tmp_path / "m.safetensors"), *flags]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(UserError, match="unknown policy 'majority'"):
+        model.evaluate(1, "majority")  # type: ignore
+    with pytest.raises(UserError, match=r"steps must be a whole number, got 50\.0"):
+        model.learn(5e1)  # type: ignore
+
+
+def test_a_run_directory_named_like_an_environment(tmp_path):
+    out = tmp_path / "chain-v2"
+    assert main(["train", "chain:5", "--episodes", "2", "--heads", "2", "--hidden", "4", "--out", str(out)]) == 0
+    assert json.loads((out / "config.json").read_text())["episodes"] == 2
 
 
 def test_runs_that_cannot_be_resumed_say_why(tmp_path, capsys):

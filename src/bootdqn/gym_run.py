@@ -75,12 +75,20 @@ class GymConfig:
     def __post_init__(self):
         require_known("agent", self.agent_name, AGENTS)
         require_known("vectorization", self.vectorization, get_args(Vectorization))
-        require(0 <= self.seed < 2**32, f"seed must be at least 0 and below 2**32, got {self.seed}")
-        for name in ("steps", "num_envs", "evaluation_episodes", "checkpoint_every_steps"):
-            require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in (
+            "seed",
+            "steps",
+            "num_envs",
+            "evaluate_every_steps",
+            "evaluation_episodes",
+            "checkpoint_every_steps",
+        ):
+            value = getattr(self, name)
+            require(isinstance(value, int), f"{name} must be a whole number, got {value!r}")
+            least = 0 if name in ("seed", "evaluate_every_steps") else 1
+            require(value >= least, f"{name} must be at least {least}, got {value}")
         require(self.steps < 2**31, f"steps must be below 2**31, got {self.steps}")
-        every = self.evaluate_every_steps
-        require(every >= 0, f"evaluate_every_steps must not be negative, got {every}")
+        require(self.seed < 2**32, f"seed must be below 2**32, got {self.seed}")
 
 
 def parse_config(record: dict[str, Any], path: Path) -> GymConfig:
@@ -127,14 +135,17 @@ class GymRun:
         """
         self._set_up(config, source, envs, trunk, show)
         self.directory = None
+        self.training.begin()
         if out is not None:
             record = dataclasses.asdict(config)
             tables = {"metrics.csv": METRICS, "evaluations.csv": EVALUATIONS}
             self.directory = RunDirectory(out, config=record, command=command, tables=tables)
             self._checkpoints = Checkpoints(out)
-        self.training.begin()
-        if self.directory is not None:
-            self._save_checkpoint()
+            try:
+                self._save_checkpoint()
+            except BaseException as error:
+                self._fail(error)
+                raise
 
     @classmethod
     def resume(
@@ -153,8 +164,12 @@ class GymRun:
         checkpoint = self._checkpoints.load(show)
         if checkpoint is None:
             raise UserError(f"{path} holds no checkpoint that is whole; start the run again")
-        self._restore(checkpoint, path)
         self.directory = RunDirectory.reopen(path, checkpoint.info["ends"])
+        try:
+            self._restore(checkpoint, path)
+        except BaseException as error:
+            self._fail(error)
+            raise
         return self
 
     def _set_up(
@@ -179,11 +194,13 @@ class GymRun:
         show(f"parameters, optimizer and a replay of {self.training.capacity:,} steps take {needed / 1e6:.1f} MB")
         self.chooser = make_chooser(self.training.agent)
         self._evaluation_envs: HostEnvs | None = None
+        if config.evaluate_every_steps:  # what cannot be evaluated shows now
+            self._make_evaluation_envs(len(self._policies()))
         self.best = -np.inf
         self.best_params: Params = None
-        self.evaluations: list[tuple[int, list[Evaluation]]] = []
-        self.episodes: list[Episode] = []
-        self._show = show
+        self.last_evaluation: tuple[int, list[Evaluation]] | None = None
+        self._due_from: int | None = None
+        """The step before the last tick, if what is due after that has not been done."""
 
     @property
     def params(self) -> Params:
@@ -213,11 +230,15 @@ class GymRun:
         try:
             writer = _tensorboard_writer(self.directory) if tensorboard else None
             with stop_on_signal() as should_stop, bar:
+                compiled = False
+                self._do_what_is_due(writer, on_evaluation, should_stop)
                 while self.training.counters.step < self.config.steps and not should_stop():
-                    if self.training.counters.updates == 1:
-                        bar.start()  # everything is compiled
-                    self._advance(bar, writer, on_episode, on_evaluation)
-                complete = self.training.counters.step >= self.config.steps
+                    self._advance(bar, writer, on_episode, on_evaluation, should_stop)
+                    if self.training.counters.updates and not compiled:
+                        bar.start(self.training.counters.step)
+                        compiled = True
+                complete = self.training.counters.step >= self.config.steps and self._due_from is None
+                self.training.require_finite_parameters()
                 if self.directory is not None and not complete:
                     self._save_checkpoint()
             if self.directory is not None:
@@ -225,10 +246,17 @@ class GymRun:
         except BaseException as error:
             self._fail(error)
             raise
+        finally:
+            self._close_evaluation_envs()
         return complete
 
     def _advance(
-        self, bar: StepProgress, writer: Any, on_episode: Callback | None, on_evaluation: Callback | None
+        self,
+        bar: StepProgress,
+        writer: Any,
+        on_episode: Callback | None,
+        on_evaluation: Callback | None,
+        should_stop: Callable[[], bool],
     ) -> None:
         """One tick, and what is due after it."""
         before = self.training.counters.step
@@ -241,15 +269,27 @@ class GymRun:
                     on_episode(episode)
         if episodes or step // 1000 > before // 1000:
             bar.update(step, [episode.episode_return for episode in episodes])
-        every = self.config.evaluate_every_steps
+        self._due_from = before
+        self._do_what_is_due(writer, on_evaluation, should_stop)
+
+    def _do_what_is_due(
+        self, writer: Any, on_evaluation: Callback | None, should_stop: Callable[[], bool]
+    ) -> None:
+        """Evaluation, fresh episodes and checkpoint, if a tick made them due; told to stop, they stay due."""
+        if self._due_from is None:
+            return
+        before, step, every = self._due_from, self.training.counters.step, self.config.evaluate_every_steps
         last = step >= self.config.steps
+        if last:
+            self.training.flush()
         if every and (last or step // every > before // every):
-            found = self.evaluate()
+            found = self.evaluate(should_stop=should_stop)
+            if should_stop():
+                return
             self._record_evaluation(found, writer)
             if on_evaluation is not None:
                 on_evaluation(found)
-        if last:
-            self.training.flush()
+        self._due_from = None
         due = last or step // self.config.checkpoint_every_steps > before // self.config.checkpoint_every_steps
         if due and not last:
             # Also where nothing is written: a run does not depend on whether it is recorded.
@@ -257,31 +297,39 @@ class GymRun:
         if due and self.directory is not None:
             self._save_checkpoint()
 
-    def evaluate(self, policies: Sequence[int] | None = None, episodes: int | None = None) -> list[Evaluation]:
-        """Let the vote, the mean and every head play in environments of their own; or `policies`, a slot each."""
-        standard = [VOTE, MEAN, *range(self.config.agent.num_heads)]
-        if self.config.agent.num_heads == 1:
-            standard = [VOTE]
-        chosen = standard if policies is None else list(policies)
-        if self._evaluation_envs is None or self._evaluation_envs.num_envs != len(chosen):
-            if self._evaluation_envs is not None:
-                self._evaluation_envs.close()
+    def _policies(self) -> list[int]:
+        """Who plays in an evaluation."""
+        num_heads = self.config.agent.num_heads
+        return [VOTE] if num_heads == 1 else [VOTE, MEAN, *range(num_heads)]
+
+    def _make_evaluation_envs(self, num_envs: int) -> HostEnvs:
+        if self._evaluation_envs is None:
             source = self.source
-            self._evaluation_envs = make_envs(lambda: make_one(source), len(chosen))
+            self._evaluation_envs = make_envs(lambda: make_one(source), num_envs)
+        return self._evaluation_envs
+
+    def _close_evaluation_envs(self) -> None:
+        if self._evaluation_envs is not None:
+            self._evaluation_envs.close()
+            self._evaluation_envs = None
+
+    def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> list[Evaluation]:
+        """Let the vote, the mean and every head play in environments of their own."""
+        policies = self._policies()
         return evaluate(
-            self._evaluation_envs,
+            self._make_evaluation_envs(len(policies)),
             self.chooser,
             self.training.learned.learner.params,
-            chosen,
-            episodes=episodes or self.config.evaluation_episodes,
+            policies,
+            episodes=self.config.evaluation_episodes,
             seed=[self.config.seed, self.training.counters.step, 1],
+            should_stop=should_stop,
         )
 
     def close(self) -> None:
         """Let go of all environments."""
         self.envs.close()
-        if self._evaluation_envs is not None:
-            self._evaluation_envs.close()
+        self._close_evaluation_envs()
 
     def about(self) -> dict[str, Any]:
         """What a model file says of its parameters."""
@@ -289,7 +337,6 @@ class GymRun:
         return model_header(self.config, envs.observations, envs.num_actions, envs.first_action)
 
     def _record_episodes(self, episodes: list[Episode], writer: Any) -> None:
-        self.episodes += episodes
         if self.directory is not None:
             committed = self.config.agent.acting == "committed_head"
             self.directory.append(
@@ -314,14 +361,16 @@ class GymRun:
     def _record_evaluation(self, found: list[Evaluation], writer: Any) -> None:
         """Note an evaluation, and keep the parameters if the vote did better than ever."""
         step = self.training.counters.step
-        self.evaluations.append((step, found))
+        self.last_evaluation = step, found
         by_vote = float(found[0].returns.mean())
         if by_vote > self.best:
             self.best, self.best_params = by_vote, self.params
             if self.directory is not None:
                 save_model(self.directory.path / "models" / "best.safetensors", self.best_params, self.about())
         if self.directory is not None:
-            self.directory.append("evaluations.csv", report_card(step, found, self.training.counters))
+            committed = self.config.agent.acting == "committed_head"
+            head_steps = self.training.counters.head_steps if committed else ()
+            self.directory.append("evaluations.csv", report_card(step, found, head_steps))
         if writer is not None:
             for evaluation in found:
                 writer.add_scalar(f"evaluation/{policy_name(evaluation.policy)}", evaluation.returns.mean(), step)
@@ -331,6 +380,7 @@ class GymRun:
         """All that is needed to go on from here to the same bits."""
         assert self.directory is not None
         training = self.training
+        training.require_finite_parameters()
         learned, pending = training.learned, training.pending_updates
         arrays = named_arrays(
             {
@@ -346,6 +396,8 @@ class GymRun:
             "env": self.config.env,
             "counters": training.counters._asdict(),
             "pending": pending,
+            "capacity": training.capacity,
+            "due_from": self._due_from,
             "best": None if np.isinf(self.best) else self.best,
             "ends": self.directory.ends(),
         }
@@ -359,6 +411,11 @@ class GymRun:
 
     def _restore(self, checkpoint: Checkpoint, path: Path) -> None:
         training, info = self.training, checkpoint.info
+        require(
+            info["capacity"] == training.capacity,
+            f"{path / 'config.json'} was changed: replay held {info['capacity']} steps, and would now hold "
+            f"{training.capacity}",
+        )
         require(
             info["env"] == self.config.env, f"{path} holds a checkpoint of {info['env']}, not of {self.config.env}"
         )
@@ -383,6 +440,7 @@ class GymRun:
             info["pending"],
         )
         self.best = -np.inf if info["best"] is None else info["best"]
+        self._due_from = info["due_from"]
 
     def _finish(self, status: str) -> None:
         """Models, figure and how it ended."""
@@ -418,13 +476,13 @@ class GymRun:
             raise UserError(f"the run stopped at step {self.training.counters.step}: {error}; {advice}") from None
 
 
-def report_card(step: int, found: Sequence[Evaluation], counters: Counters) -> list[tuple[Any, ...]]:
-    """Rows of `evaluations.csv`: what each policy collects, and which share of the data each head collected."""
-    total = max(sum(counters.head_steps), 1)
+def report_card(step: int, found: Sequence[Evaluation], head_steps: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Rows of `evaluations.csv`: what each policy collects, and which share of the data is a head's, if any."""
+    total = max(sum(head_steps), 1)
     return [
         (
             *(step, policy_name(e.policy), len(e.returns), e.returns.mean(), e.returns.min(), e.returns.max()),
-            *(round(e.entropy, 6), round(counters.head_steps[e.policy] / total, 6) if e.policy >= 0 else ""),
+            *(round(e.entropy, 6), round(head_steps[e.policy] / total, 6) if e.policy >= 0 and head_steps else ""),
         )
         for e in found
     ]

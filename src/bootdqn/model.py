@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
@@ -149,16 +150,15 @@ class BootstrappedDQN:
         Returns:
             The action, an integer or an array [N] of them; and the belief, with a leading axis [N] for a batch.
         """
-        require_known("policy", policy, get_args(Policy))
-        num_heads = self.config.agent.num_heads
-        require(0 <= head < num_heads, f"head must be 0 to {num_heads - 1}, got {head}")
+        number, num_heads = self._policy_number(policy, head), self.config.agent.num_heads
         require(0 <= abstain_below <= 1, f"abstain_below must be 0 to 1, got {abstain_below}")
         network = self._network
         is_batch = network.observations.is_batch(obs)
         rows = network.observations.rows(obs) if is_batch else network.observations.row(obs)[None]
-        number = {"vote": VOTE, "mean": MEAN, "head": head}[policy]
+        # One key for all: what is chosen does not depend on what it is beside.
+        keys = jnp.broadcast_to(jax.random.key(seed), (len(rows),))
         numbers = np.full(len(rows), number, np.int32)
-        chosen, belief = network.chooser(self.params, jax.random.key(seed), rows, numbers, 0)
+        chosen, belief = network.chooser(self.params, keys, rows, numbers, 0)
         belief = jax.tree.map(np.asarray, belief)
         divided = belief.votes.max(axis=1) / num_heads < abstain_below
         actions = np.where(divided, ABSTAIN, np.asarray(chosen) + network.first_action)
@@ -170,13 +170,21 @@ class BootstrappedDQN:
         self, episodes: int = 100, policy: Policy = "vote", *, head: int = 0, seed: int = 0
     ) -> NDArray[np.float64]:
         """Returns [episodes] of a policy, in environments of its own."""
-        number = {"vote": VOTE, "mean": MEAN, "head": head}[policy]
+        number = self._policy_number(policy, head)
+        require(episodes >= 1, f"episodes must be at least 1, got {episodes}")
         slots = next(n for n in range(min(episodes, 10), 0, -1) if episodes % n == 0)
         return self._play([number] * slots, episodes // slots, seed)[0].returns
 
     def report_card(self, episodes: int = 10, *, seed: int = 0) -> list[Evaluation]:
         """What the vote, the mean and every head alone collect: `episodes` each."""
         return self._play([VOTE, MEAN, *range(self.config.agent.num_heads)], episodes, seed)
+
+    def close(self) -> None:
+        """Let go of the environments, and of their processes where they have any."""
+        for owner in (self._envs, self.run):
+            if owner is not None:
+                owner.close()
+        self._envs = None
 
     def save(self, path: str | Path) -> None:
         """Write a model file: parameters, and all that is needed to predict."""
@@ -188,6 +196,31 @@ class BootstrappedDQN:
         )
 
     @classmethod
+    def resume(
+        cls,
+        run: str | Path,
+        env: EnvSource | None = None,
+        *,
+        trunk: Callable[[Array], Any] | None = None,
+        progress: bool = False,
+    ) -> BootstrappedDQN:
+        """Go on with a run that was stopped or killed, to the end it would have had.
+
+        Args:
+            run: its directory.
+            env: what it was trained on, where that has no name.
+            trunk: the maker of its trunk, if it was made with one.
+            progress: show it.
+        """
+        resumed = GymRun.resume(Path(run), env, trunk=trunk, show=print if progress else lambda text: None)
+        complete = resumed.run(progress=progress)
+        if not complete:
+            raise KeyboardInterrupt
+        model = cls.load(Path(run) / "models" / "last.safetensors", env, trunk=trunk)
+        model.run = resumed
+        return model
+
+    @classmethod
     def load(
         cls, path: str | Path, env: EnvSource | None = None, *, trunk: Callable[[Array], Any] | None = None
     ) -> BootstrappedDQN:
@@ -195,7 +228,7 @@ class BootstrappedDQN:
 
         Args:
             path: of the file.
-            env: to evaluate or learn in; by default the one it was trained on, if that has a name.
+            env: to evaluate in, or to learn in from the beginning; by default that it was trained on, if named.
             trunk: the maker of its trunk, for a model that was made with one.
         """
         path = Path(path)
@@ -231,7 +264,15 @@ class BootstrappedDQN:
         agent = make_agent(self.config.agent, network, num_actions)
         return _Network(agent, observations, num_actions, first_action, make_chooser(agent))
 
+    def _policy_number(self, policy: str, head: int) -> int:
+        require_known("policy", policy, get_args(Policy))
+        num_heads = self.config.agent.num_heads
+        require(0 <= head < num_heads, f"head must be 0 to {num_heads - 1}, got {head}")
+        return {"vote": VOTE, "mean": MEAN, "head": head}[policy]
+
     def _play(self, policies: Sequence[int], episodes: int, seed: int) -> list[Evaluation]:
+        require(episodes >= 1, f"episodes must be at least 1, got {episodes}")
+        require(seed >= 0, f"seed must not be negative, got {seed}")
         source = self._source
         if source is None:
             raise UserError(

@@ -53,16 +53,17 @@ class _Counter:
         elif self._visible and self._done > self._printed:
             self._print_line()
 
-    def start(self) -> None:
-        """Begin to measure the rate, now that everything is compiled."""
+    def start(self, begun_with: float | None = None) -> None:
+        """Begin to measure the rate, now that everything is compiled and so much is done."""
         self._start = time.perf_counter()
+        self._begun_with = self._begun_with if begun_with is None else begun_with
 
     def _show(self, done: float, steps_each: float, note: str) -> None:
         """Say that so much is `done`, each of which is so many steps."""
         self._done = done
         rate = (done - self._begun_with) / max(time.perf_counter() - self._start, 1e-9)
         eta = _clock((self._total - done) / max(rate, 1e-9))
-        self._status = f"{rate * steps_each / 1000:.1f}k steps/s ETA {eta} {note}"
+        self._status = f"{_rate(rate * steps_each)} steps/s ETA {eta} {note}"
         if self._live:
             self._bar.update(self._task, completed=done, status=self._status)
         elif self._visible and time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
@@ -168,6 +169,11 @@ class SweepProgress:
             self._last_line = now
             running = ", ".join(f"{name} {share:.0%}" for name, share in self._shares.items())
             print(f"{self._title}  {done / total:.0%}  {status}  {running}", file=sys.stderr, flush=True)
+
+
+def _rate(per_second: float) -> str:
+    """Whole numbers, or thousands with a digit more."""
+    return f"{per_second:.0f}" if per_second < 1000 else f"{per_second / 1000:.1f}k"
 
 
 def _clock(seconds: float) -> str:

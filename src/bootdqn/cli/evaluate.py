@@ -13,7 +13,6 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.errors import require
 from bootdqn.loops.evaluate import Evaluation, policy_name
 from bootdqn.model import BootstrappedDQN, Policy
 from bootdqn.runs.directory import provenance, write_json
@@ -51,7 +50,6 @@ class Options:
 def main(arguments: list[str]) -> int:
     """Load, play, and show."""
     options = tyro.cli(Options, prog="bootdqn evaluate", description=_DESCRIPTION, args=arguments)
-    require(options.episodes >= 1, f"episodes must be at least 1, got {options.episodes}")
     path = options.run / "models" / f"{options.model}.safetensors" if options.run.is_dir() else options.run
     model = BootstrappedDQN.load(path)
     if options.report_card:

@@ -6,6 +6,7 @@ import argparse
 import shlex
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -92,7 +93,8 @@ class GymOptions:
 
 def main(arguments: list[str]) -> int:
     """Parse, train, and show what came out."""
-    on_gymnasium = any(is_gymnasium(argument) for argument in arguments)
+    values = {after for flag, after in pairwise(arguments) if flag == "--out"}
+    on_gymnasium = any(is_gymnasium(argument) for argument in arguments if argument not in values)
     agents: dict[str, Any] = {**GYM_AGENTS} if on_gymnasium else NAMED_AGENTS
     agent = _agent_name(arguments, agents)
     named = agents[agent]
@@ -135,9 +137,10 @@ def _train_on_gymnasium(options: GymOptions, command: str) -> int:
 def finish_gym_run(run: GymRun, *, tensorboard: bool = False) -> int:
     """Train to the end, and show what came out."""
     complete = run.run(progress=True, tensorboard=tensorboard)
-    if run.evaluations:
-        step, found = run.evaluations[-1]
-        show_report_card(f"after {step:,} steps", found, run.training.counters.head_steps)
+    if run.last_evaluation is not None:
+        step, found = run.last_evaluation
+        committed = run.config.agent.acting == "committed_head"
+        show_report_card(f"after {step:,} steps", found, run.training.counters.head_steps if committed else ())
     assert run.directory is not None
     print(f"run directory: {run.directory.path}")
     if not complete:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
+import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -99,8 +101,9 @@ def env_name(source: EnvSource) -> str | None:
     """The name by which an environment can be made again, if it has one."""
     if isinstance(source, str):
         return source
-    spec = getattr(source, "spec", None)
-    return spec.id if spec is not None else None
+    spec = source.spec if isinstance(source, gymnasium.Env) else None
+    # With options or wrappers of its own it is not what the name alone makes.
+    return spec.id if spec is not None and spec == gymnasium.spec(spec.id) else None
 
 
 def is_compiled(name: str) -> bool:
@@ -127,6 +130,7 @@ def make_one(source: EnvSource) -> gymnasium.Env[Any, Any]:
                 "evaluation; give a function that makes one instead"
             )
         return gymnasium.make(spec)
+    require(callable(source), f"expected a name, a gymnasium.Env or a function that makes one, got {source!r}")
     env = source()
     require(
         isinstance(env, gymnasium.Env),
@@ -157,11 +161,17 @@ def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization
         )
         name = str(source)
 
-        def make() -> VectorEnv[Any, Any, Any]:
+        def make_vector() -> VectorEnv[Any, Any, Any]:
             return gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point")
 
-        return HostEnvs(_made_by_gymnasium(make, name))
-    makers = [lambda: make_one(source)] * num_envs
+        return HostEnvs(_made_by_gymnasium(make_vector, name))
+
+    def make() -> gymnasium.Env[Any, Any]:
+        if multiprocessing.parent_process() is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes checkpoints
+        return make_one(source)
+
+    makers = [make] * num_envs
     if vectorization == "sync":
         return HostEnvs(SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP))
     # Never forked: JAX has threads, and a fork may hang.

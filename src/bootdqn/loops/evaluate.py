@@ -42,12 +42,12 @@ def choose(key: Array, belief: Belief, policy: Array) -> Array:
 
 
 def make_chooser(agent: Agent) -> Callable[[Params, Array, Any, Any, int], tuple[Array, Belief]]:
-    """A jitted function (params, key, obs [S, ...], policies [S], tick) -> (actions [S], beliefs [S])."""
+    """A jitted function (params, keys [S], obs [S, ...], policies [S], tick) -> (actions [S], beliefs [S])."""
 
-    def act(params: Params, key: Array, obs: Array, policies: Array, tick: Array) -> tuple[Array, Belief]:
+    def act(params: Params, keys: Array, obs: Array, policies: Array, tick: Array) -> tuple[Array, Belief]:
         learner = Learner(params, None, None, jnp.int32(0))
         beliefs = jax.vmap(lambda o: agent.belief(learner, o))(obs)
-        keys = jax.random.split(jax.random.fold_in(key, tick), len(obs))
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, tick))(keys)
         return jax.vmap(choose)(keys, beliefs, policies), beliefs
 
     return jax.jit(act)
@@ -79,14 +79,14 @@ def evaluate(
     """
     sequence = np.random.SeedSequence(seed)
     seeds = [int(word) >> 1 for word in sequence.generate_state(len(policies) + 1)]
-    key = jax.random.key(seeds[-1])
+    keys = jax.random.split(jax.random.key(seeds[-1]), len(policies))
     obs = envs.reset(seeds[:-1])
     numbers = np.asarray(policies, np.int32)
     returns: list[list[float]] = [[] for _ in policies]
     current, entropy, steps = np.zeros(len(policies)), np.zeros(len(policies)), np.zeros(len(policies))
     tick = 0
     while min(map(len, returns)) < episodes and not should_stop():
-        actions, beliefs = chooser(params, key, obs, numbers, tick)
+        actions, beliefs = chooser(params, keys, obs, numbers, tick)
         step = envs.step(np.asarray(actions))
         counts = step.valid & (np.array([len(r) for r in returns]) < episodes)
         current += np.where(counts, step.reward, 0)

@@ -6,7 +6,7 @@ step. Each slot follows its own head from the start of an episode to its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -254,11 +254,7 @@ class HostTraining:
         num_updates = self.counters.updates - self.counters.updates_read
         sums, self.learned = self._read(self.learned)
         means = [float(x) / max(num_updates, 1) for x in sums]
-        if not np.isfinite(means).all():
-            raise UserError(
-                f"training diverged: the loss is no longer finite at step {self.counters.step}; a smaller "
-                f"learning rate (now {self.config.learning_rate:g}) or the huber loss may help"
-            )
+        self._require_converging(means)
         episodes = []
         for slot in ended:
             self.counters = self.counters._replace(
@@ -274,7 +270,7 @@ class HostTraining:
                     episode_return=float(self._returns[slot]),
                     terminated=bool(step.terminated[slot]),
                     epsilon=float(self.agent.epsilon(jnp.int32(self.counters.step))),
-                    num_updates=num_updates,
+                    num_updates=num_updates if not episodes else 0,
                     loss=means[0],
                     q_mean=means[1],
                     q_spread=means[2],
@@ -282,6 +278,18 @@ class HostTraining:
             )
         self._returns[ended], self._lengths[ended] = 0, 0
         return episodes
+
+    def require_finite_parameters(self) -> None:
+        """Raise `UserError` if learning has produced something that is not a number."""
+        leaves = [self.learned.sums, self.learned.learner.params]
+        self._require_converging([np.sum(np.asarray(leaf), dtype=float) for leaf in jax.tree.leaves(leaves)])
+
+    def _require_converging(self, values: Sequence[float]) -> None:
+        if not np.isfinite(values).all():
+            raise UserError(
+                f"training diverged: the loss is no longer finite at step {self.counters.step}; a smaller "
+                f"learning rate (now {self.config.learning_rate:g}) or the huber loss may help"
+            )
 
     def _env_seeds(self) -> list[int]:
         """Seeds of all slots for this round."""

@@ -56,6 +56,8 @@ class Checkpoints:
         self.folder = run / "checkpoints"
         self._files: dict[str, str] = {}
         """Checksums of the files of the last one, saved or loaded."""
+        self._damaged: set[str] = set()
+        """Manifests that were passed over."""
 
     def save(
         self,
@@ -95,6 +97,7 @@ class Checkpoints:
         manifest["checksum"] = _manifest_digest(manifest)
         write_atomically(self.folder / f"{step:012}.json", json.dumps(manifest, indent=1).encode())
         self._files = files
+        self._damaged.discard(f"{step:012}.json")
         self._forget()
 
     def load(self, tell: Callable[[str], None]) -> Checkpoint | None:
@@ -105,8 +108,7 @@ class Checkpoints:
                 checkpoint = self._read(path)
             except _DamagedError as error:
                 tell(f"the checkpoint of step {int(path.stem)} is damaged ({error}); using the one before")
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                self._damaged.add(path.name)
                 continue
             return checkpoint
         return None
@@ -172,10 +174,10 @@ class Checkpoints:
         return sorted(path for path in self.folder.glob("*.json") if path.stem.isdigit())
 
     def _forget(self) -> None:
-        """Remove what only older checkpoints need, and what was left by a write that was cut short."""
+        """Remove what the last two good ones do not need: the older, the damaged, and what was cut short."""
         needed: set[str] = set()
         kept = 0
-        for path in reversed(self._manifests()):
+        for path in reversed([path for path in self._manifests() if path.name not in self._damaged]):
             if kept == _KEPT:
                 break
             with contextlib.suppress(_DamagedError):

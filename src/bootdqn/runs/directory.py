@@ -10,6 +10,7 @@ learning_curve.png, .svg
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
@@ -19,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from bootdqn.errors import UserError, require
 
@@ -33,6 +34,7 @@ class RunDirectory:
         """Claim `path`, which must be new or empty, and begin tables with these columns."""
         self.path = path
         claim_directory(path)
+        self._lock = lock_directory(path)
         self._record = {"command": command, "status": "running", "started": _now(), **provenance()}
         write_json(path / "config.json", config)
         write_json(path / "run.json", self._record)
@@ -45,7 +47,10 @@ class RunDirectory:
         """Go on with a run that was cut short; of its tables, what came after `ends` is forgotten."""
         self = cls.__new__(cls)
         self.path = path
+        self._lock = lock_directory(path)
         self._record = read_json(path / "run.json")
+        for stale in ("error", "finished"):
+            self._record.pop(stale, None)
         self._record |= {
             "status": "running",
             "resumed": [*self._record.get("resumed", []), _now()],
@@ -85,6 +90,18 @@ class RunDirectory:
                 file.close()  # fails, as all writing does, when the disk is full
         finally:
             write_json(self.path / "run.json", self._record)
+            self._lock.close()
+
+
+def lock_directory(path: Path) -> IO[bytes]:
+    """Keep other processes from the run in `path`; the system lets go of it however this one ends."""
+    file = (path / ".lock").open("wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise UserError(f"the run in {path} is still going on, in another process") from None
+    return file
 
 
 def read_json(path: Path) -> dict[str, Any]:
