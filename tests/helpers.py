@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -12,6 +13,8 @@ import numpy as np
 
 from bootdqn.agent import AgentConfig, make_agent, make_network
 from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.runs.arrays import restore
+from bootdqn.runs.models import read_model
 from bootdqn.types import Agent, Encoding, Learner, Transition
 
 VECTOR = Encoding("vector", 2)
@@ -58,6 +61,12 @@ def batch(num_heads: int, size: int = 5, seed: int = 0, **fields: Any) -> Transi
             for name, value in values.items()
         }
     )
+
+
+def load_model(path: Path, like: Any) -> tuple[Any, dict[str, Any]]:
+    """Parameters of a model file in the structure of `like`, and its header."""
+    arrays, header = read_model(path)
+    return restore(like, arrays, path), header
 
 
 def trees_equal(a: Any, b: Any) -> bool:

@@ -19,7 +19,7 @@ from bootdqn.agent import make_agent, make_network
 from bootdqn.cli.main import VERBS, main
 from bootdqn.envs.catalog import ENVS, make_env
 from bootdqn.progress import Progress
-from bootdqn.runs.models import load_model
+from helpers import load_model
 
 TINY = ["--heads", "2", "--hidden", "4", "--batch-size", "4", "--learning-start-steps", "8"]
 

@@ -9,8 +9,8 @@ import safetensors.numpy
 
 from bootdqn.errors import UserError
 from bootdqn.runs.directory import RunDirectory, write_atomically
-from bootdqn.runs.models import load_model, save_model
-from helpers import small_agent, trees_equal
+from bootdqn.runs.models import save_model
+from helpers import load_model, small_agent, trees_equal
 
 
 def open_run(path):

@@ -11,7 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from bootdqn.errors import UserError, require
-from bootdqn.runs.arrays import named_arrays, restore
+from bootdqn.runs.arrays import named_arrays
 from bootdqn.runs.directory import write_atomically
 from bootdqn.types import Params
 
@@ -40,17 +40,3 @@ def read_model(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         found == FORMAT, f"{path} has format {found!r}, expected {FORMAT!r}; was it written by another version?"
     )
     return arrays, header
-
-
-def load_model(path: Path, like: Params) -> tuple[Params, dict[str, Any]]:
-    """Read what `save_model` wrote.
-
-    Args:
-        path: of the file.
-        like: parameters of the network it must fit (arrays, or shapes and dtypes).
-
-    Returns:
-        Parameters as numpy arrays in the structure of `like`, and what explains them.
-    """
-    arrays, header = read_model(path)
-    return restore(like, arrays, path), header
