@@ -18,8 +18,8 @@ from bootdqn.errors import UserError
 from bootdqn.runs import checkpoint, models
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
-from bootdqn.runs.models import load_model, read_model, save_model
-from helpers import small_agent, trees_equal
+from bootdqn.runs.models import read_model, save_model
+from helpers import load_model, small_agent, trees_equal
 
 
 class NaiveRing:
