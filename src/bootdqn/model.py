@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, get_args
 
@@ -103,14 +104,12 @@ class BootstrappedDQN:
             on_episode: is given every training episode (`loops.host.Episode`) that ends.
             on_evaluation: is given the list of every evaluation (`loops.evaluate.Evaluation`).
         """
-        config = GymConfig(
-            **{
-                **{name: getattr(self.config, name) for name in self.config.__dataclass_fields__},
-                "steps": steps,
-                "evaluate_every_steps": evaluate_every_steps,
-                "evaluation_episodes": evaluation_episodes,
-                "checkpoint_every_steps": checkpoint_every_steps,
-            }
+        config = replace(
+            self.config,
+            steps=steps,
+            evaluate_every_steps=evaluate_every_steps,
+            evaluation_episodes=evaluation_episodes,
+            checkpoint_every_steps=checkpoint_every_steps,
         )
         if self._source is None:
             raise UserError(
