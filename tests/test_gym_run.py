@@ -212,6 +212,21 @@ def test_every_supported_space_is_learned_predicted_saved_and_loaded(space, tmp_
         np.testing.assert_allclose(belief.votes[row], beliefs[row].votes, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["Acrobot-v1", "FrozenLake-v1", "Blackjack-v1"])  # Box, Discrete, Tuple
+def test_gymnasiums_own_environments(name):
+    model = tiny(name, num_envs=2).learn(60, evaluate_every_steps=0)
+    env = gymnasium.make(name)
+    obs, _ = env.reset(seed=0)
+    for _ in range(5):
+        action, belief = model.predict(obs)
+        assert env.action_space.contains(action)
+        assert np.isfinite(belief.q).all()
+        obs, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            obs, _ = env.reset()
+    env.close()
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
