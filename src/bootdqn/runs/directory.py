@@ -90,6 +90,7 @@ class RunDirectory:
                 file.close()  # fails, as all writing does, when the disk is full
         finally:
             write_json(self.path / "run.json", self._record)
+            (self.path / ".lock").unlink(missing_ok=True)
             self._lock.close()
 
 
