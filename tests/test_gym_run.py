@@ -380,7 +380,9 @@ def state_at_the_end(run: Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
 
 
 def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir)}  # type: ignore
+    # Not the cache of the other tests: JAX does not write entries atomically, and these processes get killed.
+    cache = Path(str(jax.config.jax_compilation_cache_dir)).with_name("compiled-to-be-killed")  # type: ignore
+    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": str(cache)}
     environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     return subprocess.Popen(
         [sys.executable, "-m", "bootdqn", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -675,6 +677,18 @@ def test_a_run_directory_named_like_an_environment(tmp_path):
     assert json.loads((out / "config.json").read_text())["episodes"] == 2
 
 
+def test_a_run_whose_replay_was_resized_is_not_resumed(tmp_path):
+    run = small_run(tmp_path / "run", evaluate_every_steps=0)
+    for _ in range(110):
+        run._advance(StepProgress("", steps=1, begun_with=0, visible=False), None, None, None, lambda: False)
+    assert run.directory is not None
+    run.directory.finish("failed")
+    path = tmp_path / "run" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "steps": 900}))
+    with pytest.raises(UserError, match="was changed: replay held 300 steps and would now hold 900"):
+        GymRun.resume(tmp_path / "run", show=lambda text: None)
+
+
 def test_runs_that_cannot_be_resumed_say_why(tmp_path, capsys):
     assert main(["resume", str(tmp_path)]) == 2
     assert "is" in capsys.readouterr().err
@@ -704,6 +718,8 @@ def test_the_command_line_from_train_to_evaluate(tmp_path, capsys):
     assert main(["train", *RUN, "--tensorboard", "--out", out]) == 0
     shown = capsys.readouterr().out
     assert "head report card, after 900 steps" in shown
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert 0 < record["checkpoint_seconds"] < record["seconds"]
     assert "a replay of 900 steps take" in shown
     assert list((tmp_path / "run" / "tensorboard").glob("events*"))
     assert (tmp_path / "run" / "learning_curve.png").stat().st_size > 5000
