@@ -115,7 +115,8 @@ def save_run_curve(stem: Path, title: str, *, metrics: Path, evaluations: Path, 
         returns = np.array([float(row["return"]) for row in episodes])
         top.plot(steps, returns, ".", color=colour, markersize=2, alpha=0.3)
         if episodes:
-            top.plot(steps, running_mean(returns), color=colour, linewidth=1.2, label="training episodes")
+            label = f"training episodes, mean of {_WINDOW}"
+            top.plot(steps, running_mean(returns), color=colour, linewidth=1.2, label=label)
         heads = [row for row in evaluated if row["policy"].startswith("head")]
         top.plot(
             [float(row["step"]) for row in heads],

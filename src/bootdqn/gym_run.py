@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
 from bootdqn.runs.directory import RunDirectory, read_json
 from bootdqn.runs.models import save_model
-from bootdqn.training import require_memory
+from bootdqn.training import parse_fields, require_memory
 from bootdqn.types import Params, Transition
 
 METRICS = (
@@ -96,11 +97,7 @@ def parse_config(record: dict[str, Any], path: Path) -> GymConfig:
     try:
         if "episodes" in record:  # of a run on one of our own environments: what a model needs of it
             record = {name: record[name] for name in ("env", "agent_name", "agent", "seed")}
-        fields = record["agent"].items()
-        agent: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in fields
-        }
-        return GymConfig(**{**record, "agent": AgentConfig(**agent)})
+        return GymConfig(**{**record, "agent": AgentConfig(**parse_fields(record["agent"]))})
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not of this version: {error}") from None
 
@@ -199,13 +196,9 @@ class GymRun:
         self.best = -np.inf
         self.best_params: Params = None
         self.last_evaluation: tuple[int, list[Evaluation]] | None = None
+        self._checkpoint_seconds = 0.0
         self._due_from: int | None = None
         """The step before the last tick, if what is due after that has not been done."""
-
-    @property
-    def params(self) -> Params:
-        """The online parameters now."""
-        return self.training.params
 
     def run(
         self,
@@ -227,6 +220,7 @@ class GymRun:
         bar = StepProgress(
             title, steps=self.config.steps, begun_with=self.training.counters.step, visible=progress
         )
+        start = time.perf_counter()
         try:
             writer = _tensorboard_writer(self.directory) if tensorboard else None
             with stop_on_signal() as should_stop, bar:
@@ -242,7 +236,7 @@ class GymRun:
                 if self.directory is not None and not complete:
                     self._save_checkpoint()
             if self.directory is not None:
-                self._finish("finished" if complete else "interrupted")
+                self._finish("finished" if complete else "interrupted", seconds=time.perf_counter() - start)
         except BaseException as error:
             self._fail(error)
             raise
@@ -290,12 +284,14 @@ class GymRun:
             if on_evaluation is not None:
                 on_evaluation(found)
         self._due_from = None
+        start = time.perf_counter()
         due = last or step // self.config.checkpoint_every_steps > before // self.config.checkpoint_every_steps
         if due and not last:
             # Also where nothing is written: a run does not depend on whether it is recorded.
             self.training.restart()
         if due and self.directory is not None:
             self._save_checkpoint()
+        self._checkpoint_seconds += time.perf_counter() - start
 
     def _policies(self) -> list[int]:
         """Who plays in an evaluation."""
@@ -364,7 +360,7 @@ class GymRun:
         self.last_evaluation = step, found
         by_vote = float(found[0].returns.mean())
         if by_vote > self.best:
-            self.best, self.best_params = by_vote, self.params
+            self.best, self.best_params = by_vote, self.training.params
             if self.directory is not None:
                 save_model(self.directory.path / "models" / "best.safetensors", self.best_params, self.about())
         if self.directory is not None:
@@ -391,12 +387,10 @@ class GymRun:
             }
         )
         arrays["actions"] = np.array(training.actions, np.int32).reshape(-1, self.envs.num_envs)
-        arrays["heads"] = np.asarray(training.heads, np.int64)
         info = {
             "env": self.config.env,
             "counters": training.counters._asdict(),
             "pending": pending,
-            "capacity": training.capacity,
             "due_from": self._due_from,
             "best": None if np.isinf(self.best) else self.best,
             "ends": self.directory.ends(),
@@ -412,11 +406,6 @@ class GymRun:
     def _restore(self, checkpoint: Checkpoint, path: Path) -> None:
         training, info = self.training, checkpoint.info
         require(
-            info["capacity"] == training.capacity,
-            f"{path / 'config.json'} was changed: replay held {info['capacity']} steps, and would now hold "
-            f"{training.capacity}",
-        )
-        require(
             info["env"] == self.config.env, f"{path} holds a checkpoint of {info['env']}, not of {self.config.env}"
         )
         learned, slots = jax.eval_shape(training.make_initial, jax.random.key(0))
@@ -426,6 +415,11 @@ class GymRun:
             name: np.zeros(shape.shape, shape.dtype) for name, shape in learned.replay.data._asdict().items()
         }
         data = Transition(**fields)
+        held = len(data.reward)
+        require(
+            held == training.capacity,
+            f"{path / 'config.json'} was changed: replay held {held} steps and would now hold {training.capacity}",
+        )
         learned = learned._replace(
             learner=found["learner"],
             sums=found["sums"],
@@ -436,17 +430,16 @@ class GymRun:
             found["slots"],
             Counters(**{**info["counters"], "head_steps": tuple(info["counters"]["head_steps"])}),
             checkpoint.arrays["actions"],
-            checkpoint.arrays["heads"],
             info["pending"],
         )
         self.best = -np.inf if info["best"] is None else info["best"]
         self._due_from = info["due_from"]
 
-    def _finish(self, status: str) -> None:
+    def _finish(self, status: str, *, seconds: float) -> None:
         """Models, figure and how it ended."""
         assert self.directory is not None
         path = self.directory.path
-        save_model(path / "models" / "last.safetensors", self.params, self.about())
+        save_model(path / "models" / "last.safetensors", self.training.params, self.about())
         self.directory.ends()
         save_run_curve(
             path / "learning_curve",
@@ -456,7 +449,13 @@ class GymRun:
             colour=AGENT_COLOURS[self.config.agent_name],
         )
         best = None if np.isinf(self.best) else self.best
-        self.directory.finish(status, steps=self.training.counters.step, best_return=best)
+        self.directory.finish(
+            status,
+            steps=self.training.counters.step,
+            best_return=best,
+            seconds=round(seconds, 2),
+            checkpoint_seconds=round(self._checkpoint_seconds, 2),
+        )
 
     def _fail(self, error: BaseException) -> None:
         """Say how a run ended that did not get to its end; its last checkpoint stays as it is."""

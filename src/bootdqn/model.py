@@ -129,7 +129,7 @@ class BootstrappedDQN:
         complete = self.run.run(
             progress=progress, tensorboard=tensorboard, on_episode=on_episode, on_evaluation=on_evaluation
         )
-        self.params = self.run.params
+        self.params = self.run.training.params
         if not complete:
             raise KeyboardInterrupt
         return self

@@ -243,11 +243,14 @@ def parse_train_config(record: dict[str, Any], path: Path) -> TrainConfig:
     """The configuration that a run's `config.json` holds."""
     try:
         kind: Any = type(NAMED_AGENTS[record["agent_name"]])
-        fields = record["agent"].items()
-        agent = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields})
-        return TrainConfig(**{**record, "agent": agent})
+        return TrainConfig(**{**record, "agent": kind(**parse_fields(record["agent"]))})
     except (TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is not of this version: {error}") from None
+
+
+def parse_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """Fields of a configuration, from JSON: lists become the tuples that they were."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
 
 
 def _train_and_record(

@@ -161,7 +161,6 @@ class HostTraining:
         slots: Slots,
         counters: Counters,
         actions: NDArray[np.int32],
-        heads: NDArray[np.integer],
         pending_updates: int | None,
     ) -> None:
         """Go on from where another training stood.
@@ -171,7 +170,6 @@ class HostTraining:
             slots: who acted.
             counters: its own.
             actions: since its last `restart` [T, S]; taken again, they bring environments to where they were.
-            heads: that its slots followed [S].
             pending_updates: its own.
         """
         self.learned, self.slots = learned, slots
@@ -180,14 +178,12 @@ class HostTraining:
         for row in actions:
             before, step = self._obs, self.envs.step(row)
             self._count(step)
-            self._obs, self._fresh = step.obs, step.fresh
-            ended = step.terminated | step.truncated
-            self._returns[ended], self._lengths[ended] = 0, 0
+            self._move_on(step)
             self._pending = (slots, before, row, step, pending_updates or 0)
         if pending_updates is None:
             self._pending = None
         self.actions = list(actions)
-        self.heads = np.asarray(heads)
+        self.heads = np.asarray(slots.head)
 
     def tick(self) -> list[Episode]:
         """One step in all slots, and the updates that are due; returns the episodes that ended."""
@@ -206,7 +202,7 @@ class HostTraining:
             self.flush()
         self._count(step)
         episodes = self._ended(step)
-        self._obs, self._fresh = step.obs, step.fresh
+        self._move_on(step)
         return episodes
 
     _pending: tuple[Slots, NDArray[Any], NDArray[np.int32], HostStep, int] | None = None
@@ -245,6 +241,12 @@ class HostTraining:
         self._returns += np.where(step.valid, step.reward, 0)
         self._lengths += step.valid
 
+    def _move_on(self, step: HostStep) -> None:
+        """Act on what came of a step next; what has ended counts from zero again."""
+        ended = step.terminated | step.truncated
+        self._returns[ended], self._lengths[ended] = 0, 0
+        self._obs, self._fresh = step.obs, step.fresh
+
     def _ended(self, step: HostStep) -> list[Episode]:
         """The episodes that ended with a step, counted and reported."""
         ended = np.flatnonzero(step.terminated | step.truncated)
@@ -276,7 +278,6 @@ class HostTraining:
                     q_spread=means[2],
                 )
             )
-        self._returns[ended], self._lengths[ended] = 0, 0
         return episodes
 
     def require_finite_parameters(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Literal, Self, get_args, overload
@@ -25,7 +26,7 @@ _validate: Any = validate_data
 """Its types are not declared, and guessed wrongly from its defaults."""
 
 
-class _NetworkRegressor(RegressorMixin, BaseEstimator):
+class _NetworkRegressor(RegressorMixin, BaseEstimator, ABC):
     """What the estimators have in common: standardised data, and moments of what several networks say."""
 
     learning_rate: float
@@ -46,9 +47,9 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator):
         draws = self._draws(X)
         return (draws.mean(axis=0), draws.std(axis=0)) if return_std else draws.mean(axis=0)
 
+    @abstractmethod
     def _draws(self, X: ArrayLike) -> Floats:
         """The functions [draws, N] whose moments `predict` returns."""
-        raise NotImplementedError
 
     def _begin(self, X: ArrayLike, y: ArrayLike, **sizes: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Check parameters and data; a key, and inputs and outputs brought to mean 0 and variance 1."""
