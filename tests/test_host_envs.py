@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bootdqn.envs.host import HostEnvs, make_envs
+from bootdqn.envs.host import Envs, HostEnvs, make_envs
 from bootdqn.envs.observations import Observations, action_count, space_layout
 from bootdqn.errors import UserError
 from bootdqn.loops.evaluate import VOTE, evaluate
@@ -92,7 +92,7 @@ def naive_transitions(form: str, seed: int, count: int) -> list[tuple[Any, ...]]
     return found
 
 
-def assert_plays_like_one(envs: HostEnvs, form: str, seeds: list[int], ticks: int, *, skips: bool) -> None:
+def assert_plays_like_one(envs: Envs, form: str, seeds: list[int], ticks: int, *, skips: bool) -> None:
     """From a reset, every slot has the transitions of an environment alone; `skips`: resets take a tick."""
     obs = envs.reset(seeds)
     assert [step_of(row) for row in obs] == [0] * len(seeds)
@@ -175,7 +175,7 @@ def test_a_given_environment_is_used_itself():
     assert env.script == 2
 
 
-def play_at_random(envs: HostEnvs, seed: int, ticks: int) -> list[Any]:
+def play_at_random(envs: Envs, seed: int, ticks: int) -> list[Any]:
     """All there is to see of random actions; the actions depend on `ticks` alone."""
     rng = np.random.default_rng(ticks)
     seen: list[Any] = [envs.reset([seed + slot for slot in range(envs.num_envs)])]

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from numpy.typing import NDArray
 
 from bootdqn.tabular.mdp import MDP
 
@@ -104,19 +106,40 @@ class Step(NamedTuple):
     """The episode was cut short, by a time limit for instance."""
 
 
+class HostStep(NamedTuple):
+    """What all slots answer to their actions; arrays [S, ...]."""
+
+    next_obs: NDArray[Any]
+    """True next observations: at the end of an episode its last one, never that after a reset."""
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    valid: NDArray[np.bool_]
+    """Whether the slot made a step; False where it was only reset."""
+    obs: NDArray[Any]
+    """What to act on next."""
+    fresh: NDArray[np.bool_]
+    """Whether that begins an episode."""
+    life_lost: NDArray[np.bool_]
+    """A life was lost: training sees no future beyond, though the episode goes on."""
+
+
 @dataclass(frozen=True)
 class Encoding:
     """How an observation becomes the network's input vector [size].
 
     Tabular environments observe a state index; the encoding spreads it over `size` inputs. Bytes are scaled to at
-    most 1. That keeps replay small, and it is the same function in acting and in learning.
+    most 1. Pictures stay bytes in their shape, for a trunk that sees. That keeps replay small, and it is the same
+    function in acting and in learning.
     """
 
-    kind: Literal["vector", "bytes", "one_hot", "thermometer"]
+    kind: Literal["vector", "bytes", "pictures", "one_hot", "thermometer"]
     size: int
 
     def __call__(self, obs: Array) -> Array:
-        """Features [size] of one observation."""
+        """Features [size] of one observation; of pictures, themselves."""
+        if self.kind == "pictures":
+            return obs
         if self.kind == "vector":
             return obs.astype(jnp.float32)
         if self.kind == "bytes":

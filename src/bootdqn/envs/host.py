@@ -6,38 +6,24 @@ import multiprocessing
 import re
 import signal
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from bootdqn.envs.atari import AtariEnvs, is_atari
 from bootdqn.envs.catalog import ENVS, make_env
 from bootdqn.envs.gym import GymnasiumEnv
 from bootdqn.envs.observations import Observations, action_count, space_layout
 from bootdqn.errors import UserError, require
+from bootdqn.types import HostStep
 
 EnvSource = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]]
 """A name, an environment, or a maker of one."""
 Vectorization = Literal["sync", "async", "own"]
 """Environments in this process, in a process each, or as the environment's own vector version."""
-
-
-class HostStep(NamedTuple):
-    """What all slots answer to their actions; arrays [S, ...]."""
-
-    next_obs: NDArray[Any]
-    """True next observations: at the end of an episode its last one, never that after a reset."""
-    reward: NDArray[np.float32]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    valid: NDArray[np.bool_]
-    """Whether the slot made a step; False where it was only reset."""
-    obs: NDArray[Any]
-    """What to act on next."""
-    fresh: NDArray[np.bool_]
-    """Whether that begins an episode."""
 
 
 class HostEnvs:
@@ -70,18 +56,19 @@ class HostEnvs:
         reward = np.array(reward, np.float32)  # a copy, as of all else: environments may use theirs again
         terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         done = terminated | truncated
+        none, all_slots = np.zeros_like(done), np.ones_like(done)
         if self._mode == AutoresetMode.SAME_STEP:
-            return HostStep(
-                self._final_obs(obs, info, done), reward, terminated, truncated, np.ones_like(done), obs, done
-            )
+            final = self._final_obs(obs, info, done)
+            return HostStep(final, reward, terminated, truncated, all_slots, obs, done, none)
         if self._mode == AutoresetMode.DISABLED:
             following = obs
             if done.any():
                 batch, _ = self.envs.reset(options={"reset_mask": done})
                 following = self.observations.rows(batch)
-            return HostStep(obs, reward, terminated, truncated, np.ones_like(done), following, done)
+            return HostStep(obs, reward, terminated, truncated, all_slots, following, done, none)
         was_reset, self._resetting = self._resetting, done
-        return HostStep(obs, reward, terminated & ~was_reset, truncated & ~was_reset, ~was_reset, obs, was_reset)
+        ended = terminated & ~was_reset, truncated & ~was_reset
+        return HostStep(obs, reward, *ended, ~was_reset, obs, was_reset, none)
 
     def close(self) -> None:
         """Let go of the environments."""
@@ -95,6 +82,10 @@ class HostEnvs:
         for slot in np.flatnonzero(done):
             final[slot] = self.observations.row(info["final_obs"][slot])
         return final
+
+
+Envs = HostEnvs | AtariEnvs
+"""Slots of an environment."""
 
 
 def env_name(source: EnvSource) -> str | None:
@@ -114,6 +105,11 @@ def is_compiled(name: str) -> bool:
 def is_gymnasium(name: str) -> bool:
     """Whether a name looks like that of an environment that Gymnasium makes."""
     return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
+
+
+def make_more(source: EnvSource, num_envs: int) -> Envs:
+    """Slots of new environments like `source`, even where that is itself an environment."""
+    return make_envs(source if isinstance(source, str) else lambda: make_one(source), num_envs)
 
 
 def make_one(source: EnvSource) -> gymnasium.Env[Any, Any]:
@@ -139,7 +135,7 @@ def make_one(source: EnvSource) -> gymnasium.Env[Any, Any]:
     return env
 
 
-def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization = "sync") -> HostEnvs:
+def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization = "sync") -> Envs:
     """Slots of an environment.
 
     Args:
@@ -148,6 +144,8 @@ def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization
         vectorization: how slots are carried out.
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
+    if isinstance(source, str) and is_atari(source):  # which has slots of its own, whatever is asked for
+        return AtariEnvs(source, num_envs)
     if isinstance(source, gymnasium.Env):
         require(
             num_envs == 1 and vectorization == "sync",

@@ -51,7 +51,8 @@ class Observations:
     """Turns observations of one layout into rows of one array.
 
     A single Box keeps its numbers (bytes stay bytes until the network reads them), a single Discrete becomes its
-    index, and anything composite becomes a vector with a one-hot part for every choice.
+    index, and anything composite becomes a vector with a one-hot part for every choice. Pictures, a layout that no
+    space has by itself, are bytes that keep their shape.
     """
 
     def __init__(self, layout: Layout, encoding: Encoding | None = None):
@@ -61,6 +62,10 @@ class Observations:
             self.encoding = Encoding("one_hot", layout["discrete"])
             self.shape: tuple[int, ...] = ()
             self.dtype = np.dtype(np.int32)
+        elif "pictures" in layout:
+            self.shape = tuple(layout["pictures"])
+            self.encoding = Encoding("pictures", math.prod(self.shape))
+            self.dtype = np.dtype(np.uint8)
         else:
             is_bytes = layout.get("bytes", False)
             size = _width(layout)
@@ -74,6 +79,8 @@ class Observations:
         """Rows [N, *shape] of a batch of N observations, as vector environments return it."""
         if "discrete" in self.layout:
             return (np.asarray(batch, np.int64) - self.layout["start"]).astype(np.int32)
+        if "pictures" in self.layout:
+            return np.array(batch, np.uint8)
         parts = _parts(self.layout, batch)
         flat = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return np.array(flat, self.dtype)  # a copy: environments may use theirs again
@@ -102,7 +109,7 @@ def _batch_sizes(layout: Layout, obs: Any) -> list[int | None]:
         fits = isinstance(obs, Mapping) and layout["dict"].keys() <= obs.keys()
         require(fits, f"expected a dict of {', '.join(layout['dict'])}, got {obs!r}")
         return [size for name, part in layout["dict"].items() for size in _batch_sizes(part, obs[name])]
-    expected = () if "discrete" in layout else tuple(layout["box"] if "box" in layout else layout["shape"])
+    expected = tuple(next((layout[key] for key in ("box", "pictures", "shape") if key in layout), ()))
     try:
         shape = np.shape(obs)
     except ValueError:
