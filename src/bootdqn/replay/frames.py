@@ -1,0 +1,133 @@
+"""Replay of pictures in memory of the host: every frame is kept once, and stacks are rebuilt when sampled."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bootdqn.errors import require
+
+STACK = 4
+"""Frames that one observation consists of."""
+
+
+class FrameBatch(NamedTuple):
+    """Transitions [B, ...], two observations in five frames."""
+
+    frames: NDArray[np.uint8]
+    """[B, 5, height, width]: the first four are the observation, the last four the next one."""
+    action: NDArray[np.int32]
+    reward: NDArray[np.float32]
+    discount: NDArray[np.float32]
+    mask: NDArray[np.float32]
+
+
+class FrameReplay:
+    """The last observations of every slot, and what was done there.
+
+    A row is an observation, of which only the newest frame is kept. Rows of one tick lie side by side, so the row
+    before and after another of the same slot is S rows away. A row that ends an episode has been observed but not
+    acted on: it is there for the transition that leads to it, and never sampled itself.
+    """
+
+    def __init__(self, capacity: int, *, num_slots: int, num_heads: int, shape: tuple[int, int] = (84, 84)):
+        """Room for `capacity` rows, which memory is taken for as they come."""
+        require(
+            capacity > (STACK + 1) * num_slots,
+            f"replay_capacity must exceed {(STACK + 1) * num_slots} with {num_slots} environments, got {capacity}",
+        )
+        self.capacity = capacity // num_slots * num_slots
+        self.num_slots = num_slots
+        self.added = 0
+        """Rows ever added."""
+        self.rows: dict[str, NDArray[Any]] = {
+            "frame": np.zeros((self.capacity, *shape), np.uint8),
+            "action": np.zeros(self.capacity, np.int32),
+            "reward": np.zeros(self.capacity, np.float32),
+            "discount": np.zeros(self.capacity, np.float32),
+            "mask": np.zeros((self.capacity, num_heads), np.float32),
+            "depth": np.zeros(self.capacity, np.uint8),  # frames of its episode before it, up to those of a stack
+            "acted": np.zeros(self.capacity, bool),
+        }
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of a replay that is full."""
+        return sum(field.nbytes for field in self.rows.values())
+
+    def add(
+        self,
+        frame: NDArray[np.uint8],
+        *,
+        fresh: NDArray[np.bool_],
+        action: NDArray[np.integer],
+        reward: NDArray[np.floating],
+        discount: NDArray[np.floating],
+        mask: NDArray[np.floating],
+        acted: NDArray[np.bool_],
+    ) -> None:
+        """Add the observations of one tick.
+
+        Args:
+            frame: the newest of each slot [S, height, width].
+            fresh: whether it is the first of an episode [S].
+            action: taken there [S].
+            reward: of it [S].
+            discount: gamma, or 0 where there is no future [S].
+            mask: bootstrap weights [S, K].
+            acted: whether the action was carried out [S]; False where an episode had ended.
+        """
+        place = self._tick(self.added)
+        depth = np.minimum(self.rows["depth"][self._tick(self.added - self.num_slots)] + 1, STACK - 1)
+        new = {
+            "frame": frame,
+            "action": action,
+            "reward": reward,
+            "discount": discount,
+            "mask": mask,
+            "depth": np.where(fresh, 0, depth),
+            "acted": acted,
+        }
+        for name, values in new.items():
+            self.rows[name][place] = values
+        self.added += self.num_slots
+
+    def close(self, frame: NDArray[np.uint8]) -> None:
+        """Add the last observations of episodes that are broken off, so that what leads to them is not lost."""
+        nothing = np.zeros(self.num_slots, np.float32)
+        self.add(
+            frame,
+            fresh=np.zeros(self.num_slots, bool),
+            action=nothing.astype(np.int32),
+            reward=nothing,
+            discount=nothing,
+            mask=np.zeros((self.num_slots, self.rows["mask"].shape[1]), np.float32),
+            acted=nothing.astype(bool),
+        )
+
+    def sample(self, rng: np.random.Generator, batch_size: int) -> FrameBatch:
+        """A batch drawn uniformly with replacement from all transitions whose frames are all there."""
+        oldest, end = max(0, self.added - self.capacity), self.added - self.num_slots
+        chosen = np.empty(0, np.int64)
+        while len(chosen) < batch_size:
+            rows = rng.integers(oldest, end, 2 * batch_size)
+            places = rows % self.capacity
+            whole = rows - self.rows["depth"][places].astype(np.int64) * self.num_slots >= oldest
+            chosen = np.concatenate([chosen, rows[whole & self.rows["acted"][places]]])
+        return self._gather(chosen[:batch_size])
+
+    def _gather(self, rows: NDArray[np.int64]) -> FrameBatch:
+        """The transitions that begin at `rows` [B], counted from the first that was ever added."""
+        places = rows % self.capacity
+        offsets = np.arange(1 - STACK, 2)
+        around = (rows[:, None] + offsets * self.num_slots) % self.capacity
+        frames = self.rows["frame"][around]
+        frames[-offsets > self.rows["depth"][places].astype(np.int64)[:, None]] = 0
+        return FrameBatch(frames, *(self.rows[name][places] for name in ("action", "reward", "discount", "mask")))
+
+    def _tick(self, row: int) -> slice:
+        """Where the rows of a tick are, given the first."""
+        first = row % self.capacity
+        return slice(first, first + self.num_slots)

@@ -1,0 +1,138 @@
+"""Frame replay: the same transitions as a list of whole ones would hold, whatever the slots, ends and capacity."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bootdqn.errors import UserError
+from bootdqn.replay.frames import STACK, FrameReplay
+
+SHAPE = (2, 3)
+NUM_HEADS = 2
+
+
+class Naive:
+    """Whole transitions of one slot, with the ticks whose frames they need."""
+
+    def __init__(self):
+        self.transitions: list[tuple[int, tuple]] = []
+        self.stack: list[tuple[int, int]] = []
+
+    def observe(self, tick: int, value: int, fresh: bool) -> tuple[int, tuple[int, ...]]:
+        """The stack now: the first tick that it needs, and its frames' values."""
+        self.stack = [] if fresh else self.stack
+        self.stack = [*self.stack, (tick, value)][-STACK:]
+        values = [value for _, value in self.stack]
+        return self.stack[0][0], (*[0] * (STACK - len(values)), *values)
+
+
+# What happens to a slot in a tick: it goes on, ends in a state with no future, loses a life, or is truncated.
+EVENTS = st.sampled_from(["on", "on", "on", "terminated", "life_lost", "truncated"])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    events=st.lists(st.lists(EVENTS, min_size=3, max_size=3), min_size=2, max_size=40),
+    num_slots=st.integers(1, 3),
+    ticks_of_room=st.integers(6, 50),
+    restarts=st.sets(st.integers(1, 39), max_size=3),
+)
+def test_equals_a_list_of_whole_transitions(events, num_slots, ticks_of_room, restarts):
+    replay = FrameReplay(ticks_of_room * num_slots, num_slots=num_slots, num_heads=NUM_HEADS, shape=SHAPE)
+    naive = [Naive() for _ in range(num_slots)]
+    over, fresh = [False] * num_slots, [True] * num_slots
+    open_ones: list[tuple | None] = [None] * num_slots
+    number, tick = 0, 0
+
+    def observe_all(acted: list[bool], what: list[str], *, close: bool) -> None:
+        nonlocal number, tick
+        frames, rewards, discounts = [], [], []
+        for slot in range(num_slots):
+            number += 1
+            value = number % 250 + 1
+            first, stack = naive[slot].observe(tick, value, fresh[slot] and not close)
+            waiting = open_ones[slot]
+            if waiting is not None:
+                needed, begin = waiting
+                naive[slot].transitions.append((needed, (*begin, stack)))
+            gone = what[slot] in ("terminated", "life_lost")
+            discount = 0.0 if gone else 0.5
+            begin = (stack, number % 7, float(number), discount, number / 1000)
+            open_ones[slot] = (first, begin) if acted[slot] else None
+            frames.append(np.full(SHAPE, value, np.uint8))
+            rewards.append(float(number))
+            discounts.append(discount)
+        if close:
+            replay.close(np.stack(frames))
+        else:
+            numbers = np.array(rewards)
+            replay.add(
+                np.stack(frames),
+                fresh=np.array(fresh),
+                action=(numbers % 7).astype(np.int32),
+                reward=numbers,
+                discount=np.array(discounts),
+                mask=np.repeat(numbers[:, None] / 1000, NUM_HEADS, axis=1),
+                acted=np.array(acted),
+            )
+        tick += 1
+
+    for index, row in enumerate(events):
+        if index in restarts:  # all episodes are broken off where they are
+            observe_all([False] * num_slots, ["on"] * num_slots, close=True)
+            open_ones, over, fresh = [None] * num_slots, [False] * num_slots, [True] * num_slots
+        acted = [not ended for ended in over]
+        observe_all(acted, row[:num_slots], close=False)
+        fresh = over
+        over = [a and event in ("terminated", "truncated") for a, event in zip(acted, row, strict=False)]
+
+    oldest = max(0, tick - ticks_of_room)
+    expected = {
+        whole for slot in naive for needed, whole in slot.transitions if needed >= oldest
+    }  # numbers make them unique
+    if not expected:
+        return
+    found = Counter()
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        batch = replay.sample(rng, 16)
+        for frames, action, reward, discount, mask in zip(*batch, strict=True):
+            assert (frames == frames[:, :1, :1]).all()
+            values = tuple(int(v) for v in frames[:, 0, 0])
+            assert mask[0] == mask[1]
+            begin = (values[:STACK], int(action), float(reward), float(discount), reward / 1000)
+            found[(*begin, values[1:])] += 1
+    assert {w[:4] + w[5:] for w in found} <= {w[:4] + w[5:] for w in expected}
+    if len(expected) <= 20:
+        assert len(found) == len(expected)  # 640 draws miss none
+
+
+def test_sampling_is_uniform_over_what_can_be_sampled():
+    replay = FrameReplay(64, num_slots=1, num_heads=1, shape=SHAPE)
+    for step in range(100):
+        replay.add(
+            np.full((1, *SHAPE), step, np.uint8),
+            fresh=np.array([step % 10 == 0]),
+            action=np.array([0]),
+            reward=np.array([float(step)]),
+            discount=np.array([1.0]),
+            mask=np.ones((1, 1)),
+            acted=np.array([step % 10 != 9]),
+        )
+    rewards = np.concatenate([replay.sample(np.random.default_rng(i), 50).reward for i in range(400)])
+    counts = Counter(rewards.tolist())
+    # Steps 36 to 99 are there; 36 to 38 lack frames of their stacks, 99 has no successor, ends were not acted on.
+    assert set(counts) == {float(s) for s in range(39, 99) if s % 10 != 9}
+    mean = len(rewards) / len(counts)
+    assert all(abs(count - mean) < 6 * np.sqrt(mean) for count in counts.values())
+
+
+def test_memory_and_room():
+    replay = FrameReplay(1_000_000, num_slots=1, num_heads=10)
+    assert replay.memory_bytes < 7.6e9
+    assert FrameReplay(100, num_slots=8, num_heads=1, shape=SHAPE).capacity == 96
+    with pytest.raises(UserError, match="replay_capacity must exceed 40 with 8 environments, got 40"):
+        FrameReplay(40, num_slots=8, num_heads=1)
