@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +36,7 @@ AGENT_COLOURS: dict[str, str] = {
     "optimistic-q": "#8C510A",
 }
 """Agents that are never drawn together share some."""
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -44,7 +45,7 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.hashsalt": "bootdqn",
 }
-_MARKERS = "osD^vP"
+MARKERS = "osD^vP"
 _TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _MAX_TICKS = 6
 """Values on an x axis up to which each has a tick."""
@@ -77,7 +78,7 @@ def save_learning_curve(
         best: the optimal return.
         colour: of the agent.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(7.2, 5.2), layout="constrained")
         panels = figure.subplots(1 if below is None else 2, 1, sharex=True, squeeze=False)[:, 0]
         top = panels[0]
@@ -94,10 +95,12 @@ def save_learning_curve(
             panels[1].set_ylabel(below.ylabel)
             panels[1].set_yscale("log" if below.log_y else "linear")
         panels[-1].set_xlabel("episode")
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
-def save_run_curve(stem: Path, title: str, *, metrics: Path, evaluations: Path, colour: str) -> None:
+def save_run_curve(
+    stem: Path, title: str, *, metrics: Path, evaluations: Path, colour: str, note: str = ""
+) -> None:
     """Returns over steps of a run on a Gymnasium environment, from its tables; below, how far heads disagree.
 
     Args:
@@ -106,9 +109,10 @@ def save_run_curve(stem: Path, title: str, *, metrics: Path, evaluations: Path, 
         metrics: the table of episodes.
         evaluations: the table of evaluations, which may be empty.
         colour: of the agent.
+        note: to go below, in small print.
     """
     episodes, evaluated = (_read_table(path) for path in (metrics, evaluations))
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(7.2, 5.2), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True)
         steps = [float(row["step"]) for row in episodes]
@@ -143,8 +147,10 @@ def save_run_curve(stem: Path, title: str, *, metrics: Path, evaluations: Path, 
         )
         bottom.set_ylabel("std of Q over heads")
         bottom.set_xlabel("environment step")
+        if note:
+            figure.supxlabel("\n".join(textwrap.wrap(note, 130)), x=0.01, ha="left", fontsize=6, color="#555555")
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 def _read_table(path: Path) -> list[dict[str, str]]:
@@ -161,7 +167,7 @@ def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count
         optimal: by agent, the running number of optimal episodes of every seed.
         count: how many mean "learned".
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(9.0, 3.0), layout="constrained")
         panels = figure.subplots(1, len(optimal), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (name, curves) in zip(panels, optimal.items(), strict=True):
@@ -175,7 +181,7 @@ def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count
         panels[0].set_ylabel("optimal episodes so far")
         panels[-1].text(1, count, f"learned: {count}", va="bottom", fontsize=8)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 class Series(NamedTuple):
@@ -212,7 +218,7 @@ def save_times_to_learn(
         cap: episodes that a training lasts at most.
         ylabel: of all panels.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(1.2 + 4.4 * len(panels), 4.0), layout="constrained")
         all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, panel in zip(all_axes, panels, strict=True):
@@ -255,7 +261,7 @@ def save_times_to_learn(
         handles, labels = all_axes[0].get_legend_handles_labels()
         all_axes[-1].legend(handles, labels, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 class RegretCurve(NamedTuple):
@@ -299,7 +305,7 @@ def save_regret(
         ylabels: of every row.
         log: whether both axes are logarithmic.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         rows, columns = len(panels), len(panels[0])
         size = (2.0 + (3.0 if columns > 1 else 5.0) * columns, 0.6 + (2.8 if rows > 1 else 4.0) * rows)
         figure = Figure(figsize=size, layout="constrained")
@@ -323,7 +329,7 @@ def save_regret(
             handles.values(), handles.keys(), fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0)
         )
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 def _draw_regret(axes: Axes, curve: RegretCurve) -> Any:
@@ -354,7 +360,7 @@ def save_dot_plot(
         colours: by name.
         xlabel: of every panel.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(1.5 + 2.3 * len(values), 1.4 + 0.25 * len(rows)), layout="constrained")
         panels = figure.subplots(1, len(values), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (name, groups) in zip(panels, values.items(), strict=True):
@@ -367,7 +373,7 @@ def save_dot_plot(
         panels[0].invert_yaxis()
         figure.supxlabel(xlabel, fontsize=10)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 def _draw_times(axes: Axes, series: Series, cap: int, *, shift: int) -> None:
@@ -375,7 +381,7 @@ def _draw_times(axes: Axes, series: Series, cap: int, *, shift: int) -> None:
     xs = sorted(series.times)
     medians = [np.median([np.inf if t is None else t for t in series.times[x]]) for x in xs]
     shown = np.array([m if np.isfinite(m) else np.nan for m in medians])
-    axes.plot(xs, shown, color=series.colour, marker=_MARKERS[shift % len(_MARKERS)], ms=5, label=series.label)
+    axes.plot(xs, shown, color=series.colour, marker=MARKERS[shift % len(MARKERS)], ms=5, label=series.label)
     for x in xs:
         known = [t for t in series.times[x] if t is not None]
         axes.plot([x] * len(known), known, ".", color=series.colour, markersize=3, alpha=0.5)
@@ -434,7 +440,7 @@ def save_posteriors(stem: Path, title: str, posteriors: Sequence[Posterior]) -> 
         title: of the figure.
         posteriors: in two columns, where there is more than one.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         columns = min(len(posteriors), 2)
         rows = -(-len(posteriors) // columns)
         figure = Figure(figsize=(1.6 + 4.4 * columns, 0.6 + 2.8 * rows), layout="constrained")
@@ -456,7 +462,7 @@ def save_posteriors(stem: Path, title: str, posteriors: Sequence[Posterior]) -> 
         )
         if title:
             figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 def _draw_posterior(axes: Axes, posterior: Posterior) -> dict[str, Any]:
@@ -499,7 +505,7 @@ def save_trees(stem: Path, title: str, trees: Mapping[str, Sequence[Branch]]) ->
         title: of the figure.
         trees: by title, all branches.
     """
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         figure = Figure(figsize=(0.4 + 3.1 * len(trees), 3.6), layout="constrained")
         for axes, (name, branches) in zip(
             figure.subplots(1, len(trees), squeeze=False)[0], trees.items(), strict=True
@@ -537,7 +543,7 @@ def save_trees(stem: Path, title: str, trees: Mapping[str, Sequence[Branch]]) ->
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
-        _save(figure, stem)
+        save_figure(figure, stem)
 
 
 def _tree_position(actions: str) -> tuple[float, float]:
@@ -553,7 +559,8 @@ def _draw_node(axes: Axes, actions: str, state: int, colour: str) -> None:
     axes.text(x, y, f"{state:+d}" if state else "0", ha="center", va="center", fontsize=7, zorder=3)
 
 
-def _save(figure: Figure, stem: Path) -> None:
+def save_figure(figure: Figure, stem: Path) -> None:
+    """Write a PNG and an SVG, the same bytes every time."""
     png, svg = io.BytesIO(), io.BytesIO()
     figure.savefig(png, format="png", dpi=150)
     figure.savefig(svg, format="svg", metadata={"Date": None})

@@ -1,8 +1,8 @@
-"""Numbers that say when something was learned, how that grows with a problem's size, how good a forecast was."""
+"""Numbers: when something was learned, how that grows with a size, how good a forecast or a score was."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,11 @@ BSUITE_LOGGED = np.unique([r * 10**e // 10 for e in range(5) for r in _RATIOS if
 """Episodes after which bsuite writes down how a run stands, from 1."""
 BSUITE_EPISODES = 10_000
 """Episodes of bsuite's runs on DeepSea."""
+
+AUC_EPOCHS = 100
+"""Epochs that the area under the curve is taken over (Stadie et al. 2015)."""
+NUM_RESAMPLES = 2000
+"""Draws that bootstrap intervals come from."""
 
 
 def episodes_to_learn(optimal: ArrayLike, count: int = OPTIMAL_EPISODES) -> int | None:
@@ -145,3 +150,114 @@ def gaussian_crps(y: ArrayLike, mean: ArrayLike, std: ArrayLike) -> NDArray[np.f
     z = np.where(std > 0, error / np.where(std > 0, std, 1.0), 40.0 * np.sign(error))
     density = np.exp(-0.5 * np.square(z)) / np.sqrt(2 * np.pi)
     return error * (2 * ndtr(z) - 1) + std * (2 * density - 1 / np.sqrt(np.pi))
+
+
+def normalised(score: ArrayLike, random: ArrayLike, reference: ArrayLike) -> NDArray[np.float64]:
+    """Score of an agent on a scale where 0 is random play and 1 a reference: a human, or another agent.
+
+    Where the reference is no better than random play it is infinite, or NaN.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.divide(np.subtract(score, random), np.subtract(reference, random), dtype=float)
+
+
+def frames_to_reach(frames: ArrayLike, scores: ArrayLike, level: float) -> int | None:
+    """Frames up to the first evaluation that is not below a level, such as a human's score; None where all are."""
+    reached = np.flatnonzero(np.asarray(scores, float) >= level)
+    return int(np.asarray(frames)[reached[0]]) if len(reached) else None
+
+
+def auc(epochs: ArrayLike, scores: ArrayLike, reference: float, num_epochs: float = AUC_EPOCHS) -> float:
+    """Area under the learning curve, as a share of that of an agent which has the reference score all the time.
+
+    With 100 epochs of 200,000 frames and the score of Nature's DQN as the reference this is AUC-100 (Stadie et al.
+    2015). Random play is not subtracted.
+
+    Args:
+        epochs: when the evaluations took place, ascending [E]; the last not before `num_epochs`.
+        scores: theirs [E]; straight lines between them, and before the first its own.
+        reference: a score; with 0, an area of 0 is 0 and any other infinite.
+        num_epochs: where the area ends.
+    """
+    epochs, scores = np.asarray(epochs, float), np.asarray(scores, float)
+    if epochs[-1] < num_epochs:
+        raise ValueError(f"the evaluations end at epoch {epochs[-1]:g}, before {num_epochs:g}")
+    inner = (epochs > 0) & (epochs < num_epochs)
+    x = np.concatenate([[0.0], epochs[inner], [num_epochs]])
+    area = float(np.trapezoid(np.interp(x, epochs, scores), x)) / num_epochs
+    if reference == 0:
+        return float(np.copysign(np.inf, area)) if area else 0.0
+    return area / reference
+
+
+def cumulative_reward(frames: ArrayLike, scores: ArrayLike, random: float = 0.0) -> NDArray[np.float64]:
+    """Running sum over evaluations [E] of the score, less that of random play, times the frames since the last.
+
+    The paper does not say how it gets cumulative rewards; this is what its evaluations allow.
+    """
+    return np.cumsum(np.subtract(scores, random) * np.diff(frames, prepend=0))
+
+
+Strata = Sequence[NDArray[np.floating]]
+"""Scores of the runs of every game: an array [..., seeds] a game."""
+
+
+def mean_of_games(strata: Strata) -> NDArray[np.float64]:
+    """Mean over games of the mean over seeds."""
+    return np.mean([np.mean(runs, axis=-1) for runs in strata], axis=0)
+
+
+def median_of_games(strata: Strata) -> NDArray[np.float64]:
+    """Median over games of the mean over seeds."""
+    return np.median([np.mean(runs, axis=-1) for runs in strata], axis=0)
+
+
+def iqm(strata: Strata) -> NDArray[np.float64]:
+    """Mean of all runs of all games but the lowest and the highest quarter of them (Agarwal et al. 2021)."""
+    runs = np.sort(_all_runs(strata), axis=-1)  # scipy's trim_mean would add a third to the time of an import
+    cut = runs.shape[-1] // 4
+    return np.mean(runs[..., cut : runs.shape[-1] - cut], axis=-1)
+
+
+def _all_runs(strata: Strata) -> NDArray[np.float64]:
+    """Those of all games in a row."""
+    return np.concatenate([*strata], axis=-1, dtype=float)
+
+
+class Interval(NamedTuple):
+    """A number, or an array of them, with the 95% interval of a bootstrap."""
+
+    estimate: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+def stratified_bootstrap(
+    rng: np.random.Generator, strata: Strata, statistic: Callable[[Strata], NDArray[np.float64]]
+) -> Interval:
+    """A statistic of runs on several games, and how far it depends on the seeds.
+
+    Seeds are drawn anew within every game; the games stay. Where a game has a single seed the interval is NaN.
+
+    Args:
+        rng: draws the seeds.
+        strata: scores [seeds] for every game.
+        statistic: such as `iqm`; of scores [..., seeds] it returns [...], or more axes after these.
+    """
+    estimate = np.asarray(statistic(strata))
+    if min(map(len, strata)) == 1:
+        return Interval(estimate, np.full_like(estimate, np.nan), np.full_like(estimate, np.nan))
+    draws = [runs[rng.integers(len(runs), size=(NUM_RESAMPLES, len(runs)))] for runs in strata]
+    low, high = np.quantile(statistic(draws), [0.025, 0.975], axis=0)
+    return Interval(estimate, low, high)
+
+
+def performance_profile(rng: np.random.Generator, strata: Strata, thresholds: ArrayLike) -> Interval:
+    """Share of all runs with a score above each of some thresholds [T], with bootstrap intervals [T]."""
+    thresholds = np.asarray(thresholds, float)
+
+    def shares(strata: Strata) -> NDArray[np.float64]:
+        runs = _all_runs(strata)
+        return np.stack([np.mean(runs > threshold, axis=-1) for threshold in thresholds], axis=-1)
+
+    return stratified_bootstrap(rng, strata, shares)

@@ -1,0 +1,1 @@
+"""What the Atari experiments share."""
