@@ -92,6 +92,7 @@ def test_the_papers_sweep_is_the_papers():
 
 def context(**fields):
     defaults = {"should_stop": lambda: False, "report": lambda share: None, "pool": ThreadPoolExecutor(2)}
+    defaults["out"] = Path()
     return Context(**(defaults | fields))
 
 

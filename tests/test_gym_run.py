@@ -30,6 +30,7 @@ from bootdqn.loops.compiled import CompiledTraining
 from bootdqn.loops.host import HostTraining
 from bootdqn.model import ABSTAIN
 from bootdqn.progress import StepProgress
+from bootdqn.replay.device import Ring
 from bootdqn.runs import checkpoint as checkpoint_module
 from bootdqn.runs.checkpoint import Checkpoints
 from helpers import trees_equal
@@ -65,10 +66,10 @@ def test_a_chain_through_both_loops_learns_the_same():
     assert len(set(heads)) > 1
     assert host.counters.updates == steps - 29
     state = compiled.states()[0]
-    np.testing.assert_allclose(host.learned.replay.data.reward, state.replay.data.reward[0], atol=1e-7)
-    np.testing.assert_array_equal(host.learned.replay.data.action, state.replay.data.action[0])
-    np.testing.assert_array_equal(host.learned.replay.data.mask, state.replay.data.mask[0])
-    np.testing.assert_array_equal(host.learned.replay.data.discount, state.replay.data.discount[0])
+    np.testing.assert_allclose(ring(host).data.reward, state.replay.data.reward[0], atol=1e-7)
+    np.testing.assert_array_equal(ring(host).data.action, state.replay.data.action[0])
+    np.testing.assert_array_equal(ring(host).data.mask, state.replay.data.mask[0])
+    np.testing.assert_array_equal(ring(host).data.discount, state.replay.data.discount[0])
     for ours, theirs in zip(
         jax.tree.leaves(host.learned.learner.params), jax.tree.leaves(state.learner.params), strict=True
     ):
@@ -87,7 +88,7 @@ def test_updates_are_made_as_often_as_asked_for(num_envs, period):
     step = run.counters.step
     # One for every multiple of the period from the start of learning on.
     assert int(run.learned.learner.updates) == step // period - 19 // period == run.counters.updates
-    assert int(run.learned.replay.added) == step
+    assert int(ring(run).added) == step
 
 
 def test_every_slot_follows_its_own_head_for_an_episode():
@@ -113,7 +114,7 @@ def test_every_slot_follows_its_own_head_for_an_episode():
     run.begin()
     run.tick()
     run.flush()
-    masks = np.asarray(run.learned.replay.data.mask[:2])
+    masks = np.asarray(ring(run).data.mask[:2])
     assert 0.3 < masks.mean() < 0.7
     assert (masks[0] != masks[1]).any()
 
@@ -151,7 +152,7 @@ def test_time_limits_keep_their_discount():
     for _ in range(12):
         run.tick()
     run.flush()
-    data = run.learned.replay.data
+    data = ring(run).data
     np.testing.assert_allclose(data.discount[:12], [0.99] * 5 + [0.0] + [0.99] * 5 + [0.0])
     np.testing.assert_array_equal(data.next_obs[:12, 0], [1, 2, 3] * 4)
     np.testing.assert_array_equal(data.obs[:12, 0], [0, 1, 2] * 4)
@@ -379,6 +380,11 @@ def state_at_the_end(run: Path) -> tuple[dict[str, bytes], dict[str, bytes]]:
     )  # type: ignore
 
 
+def ring(training: HostTraining) -> Ring:
+    assert training.learned.replay is not None
+    return training.learned.replay
+
+
 def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
     # Not the cache of the other tests: JAX does not write entries atomically, and these processes get killed.
     cache = Path(str(jax.config.jax_compilation_cache_dir)).with_name("compiled-to-be-killed")  # type: ignore
@@ -397,16 +403,29 @@ def kill_when(process: subprocess.Popen[str], condition, number: int) -> None:
     process.send_signal(number)
 
 
-@pytest.mark.parametrize("flags", ["--envs 2", "--envs 3 --vectorization own"])
-def test_killed_at_random_and_resumed_is_as_if_nothing_had_happened(flags, tmp_path, capfd):
-    flags = flags.split()
+GAME = "atari:breakout --steps 2000 --envs 2 --heads 2 --hidden 16 --batch-size 8 --learning-start-steps 100 "
+GAME += "--replay-capacity 700 --mask-probability 0.5 --checkpoint-every-steps 450 --evaluate-every-steps 1000 "
+GAME += "--evaluation-steps 200"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ended"),
+    [
+        ([*RUN, "--envs", "2"], (0, 3, 12, 25)),
+        ([*RUN, "--envs", "3", "--vectorization", "own"], (0, 3, 12, 25)),
+        (GAME.split(), (0, 2, 5, 8)),
+    ],
+    ids=["sync", "own", "atari"],
+)
+def test_killed_at_random_and_resumed_is_as_if_nothing_had_happened(arguments, ended, tmp_path, capfd):
+    """Killed when about so many episodes have `ended`."""
     whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert main(["train", *RUN, *flags, "--out", str(whole)]) == 0
+    assert main(["train", *arguments, "--out", str(whole)]) == 0
     rng = random.Random(0)
-    arguments = ["train", *RUN, *flags, "--out", str(cut)]
+    arguments = ["train", *arguments, "--out", str(cut)]
     for attempt in range(4):
         process = start(arguments)
-        wanted = [0, 3, 12, 25][attempt] + rng.randrange(4)
+        wanted = ended[attempt] + rng.randrange(2)
 
         def rows(wanted=wanted) -> bool:
             path = cut / "metrics.csv"
@@ -549,7 +568,7 @@ def test_what_is_not_a_number_stops_the_run_and_is_never_stored(what, tmp_path):
     with pytest.raises(UserError, match=rf"slot 0 returned an? {what} that is not finite after step 32"):
         model.learn(500, out=tmp_path / "run")
     assert model.run is not None
-    assert np.isfinite(model.run.training.learned.replay.data.reward).all()
+    assert np.isfinite(ring(model.run.training).data.reward).all()
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["status"] == "failed"
     assert "not finite" in record["error"]
@@ -561,7 +580,7 @@ def test_parameters_that_are_not_numbers_stop_the_run():
 
 
 def test_too_little_memory_is_said_before_anything_is_allocated(tmp_path, monkeypatch):
-    monkeypatch.setattr("bootdqn.training.available_memory", lambda: 10**6)
+    monkeypatch.setattr("bootdqn.memory.available_memory", lambda: 10**6)
     with pytest.raises(UserError, match=r"the run needs .* GB and 0.0 GB of memory is free"):
         tiny("CartPole-v1", replay_capacity=10**6).learn(10**6, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -6,15 +6,15 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "bootdqn"
 # From the bottom; modules of one layer may use each other.
 LAYERS = [
-    {"errors"},
+    {"errors", "memory"},
     {"tabular"},
     {"types"},
     {"envs", "replay", "networks", "losses", "masks", "policies", "stats"},
     {"agent", "regression"},
     {"runs"},
     {"loops"},
-    {"figures", "progress"},
-    {"training", "bench"},
+    {"figures", "score_figures", "progress"},
+    {"training", "bench", "bench_atari"},
     {"gym_run", "doctor"},
     {"model"},
     {"experiments"},

@@ -1,6 +1,7 @@
 """Planning trees against sets written down by hand."""
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from bootdqn.experiments.planning_trees.run import run
 from bootdqn.experiments.planning_trees.sweep import PLANNERS, Planner
 from bootdqn.experiments.runner import Context
 
-CONTEXT = Context(lambda: False, lambda share: None, ThreadPoolExecutor(1))
+CONTEXT = Context(lambda: False, lambda share: None, ThreadPoolExecutor(1), Path())
 
 
 def planned(planner: Planner, goal: str) -> set[str]:

@@ -110,11 +110,11 @@ def test_what_was_finished_before_a_crash_is_kept(tmp_path):
 
 
 def test_any_executor_gives_the_same_results(tmp_path):
-    def last_first(run, trials, should_stop, report):
+    def last_first(run, trials, out, should_stop, report):
         """No threads, and no word of how far it is."""
         with ThreadPoolExecutor(1) as pool:
             for trial in reversed(trials):
-                yield trial, run(trial.config, Context(should_stop, lambda share: None, pool)), 1.0
+                yield trial, run(trial.config, Context(should_stop, lambda share: None, pool, out)), 1.0
 
     sweep(tmp_path / "here", experiment())
     sweep(tmp_path / "there", experiment(), executor=last_first)

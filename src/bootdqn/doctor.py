@@ -23,7 +23,7 @@ from bootdqn.agent import GYM_AGENTS
 from bootdqn.envs.host import EnvSource, make_one
 from bootdqn.envs.observations import Observations, action_count, space_layout
 from bootdqn.errors import UserError, require
-from bootdqn.training import available_memory
+from bootdqn.memory import available_memory
 
 Level = Literal["ok", "advice", "problem"]
 _LEAST_STEPS = 100

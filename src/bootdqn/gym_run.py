@@ -15,19 +15,22 @@ import jax
 import numpy as np
 from jax import Array
 
-from bootdqn.agent import AGENTS, GYM_AGENTS, AgentConfig
-from bootdqn.envs.host import EnvSource, HostEnvs, Vectorization, env_name, make_envs, make_one
+from bootdqn.agent import AGENTS, ATARI_AGENTS, GYM_AGENTS, AgentConfig
+from bootdqn.envs.atari import is_atari, protocol_card, protocol_line
+from bootdqn.envs.host import Envs, EnvSource, Vectorization, env_name, make_envs, make_more
 from bootdqn.envs.observations import Observations
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, save_run_curve
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
-from bootdqn.loops.host import Counters, Episode, HostTraining
+from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
+from bootdqn.memory import keep_large_blocks, require_memory
 from bootdqn.progress import StepProgress, stop_on_signal
+from bootdqn.replay.device import Ring
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
-from bootdqn.runs.directory import RunDirectory, read_json
+from bootdqn.runs.directory import RunDirectory, read_json, write_json
 from bootdqn.runs.models import save_model
-from bootdqn.training import parse_fields, require_memory
+from bootdqn.training import parse_fields
 from bootdqn.types import Params, Transition
 
 METRICS = (
@@ -70,6 +73,9 @@ class GymConfig:
     """Steps from one evaluation to the next; 0 for none."""
     evaluation_episodes: int = 5
     """Episodes an evaluation and policy."""
+    evaluation_steps: int = 0
+    """Steps that the vote plays in an evaluation, in place of episodes, in four environments; the mean and the
+    heads play in the last evaluation only, a quarter of that each. 0 for episodes."""
     checkpoint_every_steps: int = 20_000
     """Steps from one checkpoint to the next; all slots then start fresh episodes."""
 
@@ -82,11 +88,12 @@ class GymConfig:
             "num_envs",
             "evaluate_every_steps",
             "evaluation_episodes",
+            "evaluation_steps",
             "checkpoint_every_steps",
         ):
             value = getattr(self, name)
             require(isinstance(value, int), f"{name} must be a whole number, got {value!r}")
-            least = 0 if name in ("seed", "evaluate_every_steps") else 1
+            least = 0 if name in ("seed", "evaluate_every_steps", "evaluation_steps") else 1
             require(value >= least, f"{name} must be at least {least}, got {value}")
         require(self.steps < 2**31, f"steps must be below 2**31, got {self.steps}")
         require(self.seed < 2**32, f"seed must be below 2**32, got {self.seed}")
@@ -102,7 +109,24 @@ def parse_config(record: dict[str, Any], path: Path) -> GymConfig:
         raise UserError(f"{path} is not of this version: {error}") from None
 
 
+def default_config(env: str | None, agent: str) -> GymConfig:
+    """The configuration of a named agent for an environment; for Atari, the paper's."""
+    require_known("agent", agent, GYM_AGENTS)
+    if env is None or not is_atari(env):
+        return GymConfig(env=env, agent_name=agent, agent=GYM_AGENTS[agent])
+    return GymConfig(
+        env=env,
+        agent_name=agent,
+        agent=ATARI_AGENTS[agent],
+        steps=50_000_000,
+        evaluate_every_steps=250_000,
+        evaluation_steps=125_000,
+    )
+
+
 Callback = Callable[[Any], None]
+_VOTE_SLOTS = 4
+"""Environments side by side in which the vote plays its steps of an evaluation."""
 
 
 class GymRun:
@@ -113,7 +137,7 @@ class GymRun:
         config: GymConfig,
         source: EnvSource | None = None,
         *,
-        envs: HostEnvs | None = None,
+        envs: Envs | None = None,
         out: Path | None = None,
         command: str = "",
         trunk: Callable[[Array], Any] | None = None,
@@ -139,6 +163,8 @@ class GymRun:
             self.directory = RunDirectory(out, config=record, command=command, tables=tables)
             self._checkpoints = Checkpoints(out)
             try:
+                if config.env is not None and is_atari(config.env):
+                    write_json(out / "protocol.json", protocol_card(config.env))
                 self._save_checkpoint()
             except BaseException as error:
                 self._fail(error)
@@ -173,7 +199,7 @@ class GymRun:
         self,
         config: GymConfig,
         source: EnvSource | None,
-        envs: HostEnvs | None,
+        envs: Envs | None,
         trunk: Callable[[Array], Any] | None,
         show: Callable[[str], None],
     ) -> None:
@@ -186,13 +212,15 @@ class GymRun:
         self.source = given
         self.envs = envs or make_envs(given, config.num_envs, config.vectorization)
         self.training = HostTraining(self.envs, config.agent, seed=config.seed, steps=config.steps, trunk=trunk)
+        if self.training.frames is not None:
+            keep_large_blocks()
         needed = self.training.memory_bytes()
         require_memory(needed, "a smaller replay_capacity may do")
         show(f"parameters, optimizer and a replay of {self.training.capacity:,} steps take {needed / 1e6:.1f} MB")
         self.chooser = make_chooser(self.training.agent)
-        self._evaluation_envs: HostEnvs | None = None
+        self._evaluation_envs: dict[int, Envs] = {}
         if config.evaluate_every_steps:  # what cannot be evaluated shows now
-            self._make_evaluation_envs(len(self._policies()))
+            self._envs_for_evaluation(_VOTE_SLOTS if config.evaluation_steps else len(self._policies()))
         self.best = -np.inf
         self.best_params: Params = None
         self.last_evaluation: tuple[int, list[Evaluation]] | None = None
@@ -207,14 +235,16 @@ class GymRun:
         tensorboard: bool = False,
         on_episode: Callback | None = None,
         on_evaluation: Callback | None = None,
+        told_to_stop: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Train to the last step; returns whether it got there, and was not stopped by a signal.
+        """Train to the last step; returns whether it got there, and was not stopped.
 
         Args:
             progress: show it.
             tensorboard: also write event files into the run directory.
             on_episode: is given every `Episode` that ends.
             on_evaluation: is given the list of every `Evaluation`.
+            told_to_stop: whether to stop, as a signal does.
         """
         title = f"{self.config.env or 'environment'} {self.config.agent_name}"
         bar = StepProgress(
@@ -223,7 +253,11 @@ class GymRun:
         start = time.perf_counter()
         try:
             writer = _tensorboard_writer(self.directory) if tensorboard else None
-            with stop_on_signal() as should_stop, bar:
+            with stop_on_signal() as signalled, bar:
+
+                def should_stop() -> bool:
+                    return signalled() or told_to_stop()
+
                 compiled = False
                 self._do_what_is_due(writer, on_evaluation, should_stop)
                 while self.training.counters.step < self.config.steps and not should_stop():
@@ -294,33 +328,42 @@ class GymRun:
         self._checkpoint_seconds += time.perf_counter() - start
 
     def _policies(self) -> list[int]:
-        """Who plays in an evaluation."""
+        """Who plays in an evaluation, at most."""
         num_heads = self.config.agent.num_heads
         return [VOTE] if num_heads == 1 else [VOTE, MEAN, *range(num_heads)]
 
-    def _make_evaluation_envs(self, num_envs: int) -> HostEnvs:
-        if self._evaluation_envs is None:
-            source = self.source
-            self._evaluation_envs = make_envs(lambda: make_one(source), num_envs)
-        return self._evaluation_envs
+    def _envs_for_evaluation(self, num_envs: int) -> Envs:
+        if num_envs not in self._evaluation_envs:
+            self._evaluation_envs[num_envs] = make_more(self.source, num_envs)
+        return self._evaluation_envs[num_envs]
 
     def _close_evaluation_envs(self) -> None:
-        if self._evaluation_envs is not None:
-            self._evaluation_envs.close()
-            self._evaluation_envs = None
+        for envs in self._evaluation_envs.values():
+            envs.close()
+        self._evaluation_envs = {}
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> list[Evaluation]:
-        """Let the vote, the mean and every head play in environments of their own."""
-        policies = self._policies()
-        return evaluate(
-            self._make_evaluation_envs(len(policies)),
-            self.chooser,
-            self.training.learned.learner.params,
-            policies,
-            episodes=self.config.evaluation_episodes,
-            seed=[self.config.seed, self.training.counters.step, 1],
-            should_stop=should_stop,
-        )
+        """Let the vote, the mean and every head play in environments of their own; the vote comes first."""
+        step, config = self.training.counters.step, self.config
+        rounds, steps = [self._policies()], None
+        if config.evaluation_steps:
+            steps = -(-config.evaluation_steps // _VOTE_SLOTS)
+            rounds = [[VOTE] * _VOTE_SLOTS]
+            if step >= config.steps and len(self._policies()) > 1:
+                rounds.append(self._policies()[1:])
+        found = []
+        for number, policies in enumerate(rounds):
+            found += evaluate(
+                self._envs_for_evaluation(len(policies)),
+                self.chooser,
+                self.training.learned.learner.params,
+                policies,
+                episodes=config.evaluation_episodes,
+                steps=steps,
+                seed=[config.seed, step, 1 + number],
+                should_stop=should_stop,
+            )
+        return found
 
     def close(self) -> None:
         """Let go of all environments."""
@@ -377,31 +420,32 @@ class GymRun:
         assert self.directory is not None
         training = self.training
         training.require_finite_parameters()
-        learned, pending = training.learned, training.pending_updates
-        arrays = named_arrays(
-            {
-                "learner": learned.learner,
-                "sums": learned.sums,
-                "added": learned.replay.added,
-                "slots": training.slots,
-            }
-        )
+        learned = training.learned
+        arrays = named_arrays({"learner": learned.learner, "sums": learned.sums, "slots": training.slots})
         arrays["actions"] = np.array(training.actions, np.int32).reshape(-1, self.envs.num_envs)
         info = {
             "env": self.config.env,
             "counters": training.counters._asdict(),
-            "pending": pending,
+            "pending": training.pending_updates,
             "due_from": self._due_from,
             "best": None if np.isinf(self.best) else self.best,
             "ends": self.directory.ends(),
         }
-        data = learned.replay.data
+        self._checkpoints.save(training.counters.step, info=info, arrays=arrays, replays=[self._replay()])
+
+    def _replay(self) -> Replay:
+        """What a checkpoint holds of the replay."""
+        frames, ring = self.training.frames, self.training.learned.replay
+        if frames is not None:
+            fields, added = frames.rows, frames.added
+        else:
+            assert ring is not None
+            fields, added = ring.data._asdict(), int(ring.added)
 
         def rows(positions: np.ndarray) -> dict[str, np.ndarray]:
-            return {name: np.asarray(field[positions]) for name, field in data._asdict().items()}
+            return {name: np.asarray(field[positions]) for name, field in fields.items()}
 
-        replay = Replay(int(learned.replay.added), training.capacity, rows)
-        self._checkpoints.save(training.counters.step, info=info, arrays=arrays, replays=[replay])
+        return Replay(added, self.training.capacity, rows, compress=frames is not None)
 
     def _restore(self, checkpoint: Checkpoint, path: Path) -> None:
         training, info = self.training, checkpoint.info
@@ -409,24 +453,11 @@ class GymRun:
             info["env"] == self.config.env, f"{path} holds a checkpoint of {info['env']}, not of {self.config.env}"
         )
         learned, slots = jax.eval_shape(training.make_initial, jax.random.key(0))
-        like = {"learner": learned.learner, "sums": learned.sums, "added": learned.replay.added, "slots": slots}
+        like = {"learner": learned.learner, "sums": learned.sums, "slots": slots}
         found = restore(like, checkpoint.arrays, path)
-        fields: dict[str, Any] = checkpoint.replays[0] or {
-            name: np.zeros(shape.shape, shape.dtype) for name, shape in learned.replay.data._asdict().items()
-        }
-        data = Transition(**fields)
-        held = len(data.reward)
-        require(
-            held == training.capacity,
-            f"{path / 'config.json'} was changed: replay held {held} steps and would now hold {training.capacity}",
-        )
-        learned = learned._replace(
-            learner=found["learner"],
-            sums=found["sums"],
-            replay=learned.replay._replace(data=data, added=found["added"]),
-        )
+        ring = self._restored_replay(learned, checkpoint.replays[0], checkpoint.added[0], path)
         training.restore(
-            jax.device_put(learned),
+            jax.device_put(Learned(found["learner"], ring, found["sums"])),
             found["slots"],
             Counters(**{**info["counters"], "head_steps": tuple(info["counters"]["head_steps"])}),
             checkpoint.arrays["actions"],
@@ -434,6 +465,26 @@ class GymRun:
         )
         self.best = -np.inf if info["best"] is None else info["best"]
         self._due_from = info["due_from"]
+
+    def _restored_replay(
+        self, learned: Learned, fields: dict[str, np.ndarray], added: int, path: Path
+    ) -> Ring | None:
+        """Put what a checkpoint holds back into replay; returns it if it belongs into the compiled program."""
+        training = self.training
+        held = len(next(iter(fields.values()))) if fields else training.capacity
+        require(
+            held == training.capacity,
+            f"{path / 'config.json'} was changed: replay held {held} steps and would now hold {training.capacity}",
+        )
+        if training.frames is not None:
+            if fields:
+                training.frames.rows = restore(training.frames.rows, fields, path)
+            training.frames.added = added
+            return None
+        assert learned.replay is not None
+        empty = {name: np.zeros(shape.shape, shape.dtype) for name, shape in learned.replay.data._asdict().items()}
+        data: dict[str, Any] = {**(fields or empty)}
+        return Ring(Transition(**data), np.int32(added))  # pyright: ignore[reportArgumentType]
 
     def _finish(self, status: str, *, seconds: float) -> None:
         """Models, figure and how it ended."""
@@ -447,6 +498,7 @@ class GymRun:
             metrics=path / "metrics.csv",
             evaluations=path / "evaluations.csv",
             colour=AGENT_COLOURS[self.config.agent_name],
+            note=protocol_line(env) if (env := self.config.env) is not None and is_atari(env) else "",
         )
         best = None if np.isinf(self.best) else self.best
         self.directory.finish(
@@ -512,7 +564,7 @@ def _tensorboard_writer(directory: RunDirectory | None) -> Any:
 
 def make_config(source: EnvSource, agent: str, options: dict[str, Any], **fields: Any) -> GymConfig:
     """A configuration from the name of an agent and what shall differ from it."""
-    require_known("agent", agent, GYM_AGENTS)
+    default = default_config(env_name(source), agent)
     for name in options:
         require_known(f"option of {agent}", name, [f.name for f in dataclasses.fields(AgentConfig)])
-    return GymConfig(env=env_name(source), agent_name=agent, agent=replace(GYM_AGENTS[agent], **options), **fields)
+    return replace(default, agent=replace(default.agent, **options), **fields)

@@ -14,7 +14,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.agent import make_agent, make_network
-from bootdqn.envs.host import EnvSource, HostEnvs, Vectorization, env_name, make_envs, make_one
+from bootdqn.envs.host import EnvSource, Vectorization, env_name, make_envs, make_more
 from bootdqn.envs.observations import Observations
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.gym_run import GymConfig, GymRun, make_config, model_header, parse_config
@@ -277,7 +277,7 @@ class BootstrappedDQN:
             raise UserError(
                 "this model was loaded without an environment; give one: BootstrappedDQN.load(path, env)"
             )
-        envs: HostEnvs = make_envs(lambda: make_one(source), len(policies))
+        envs = make_more(source, len(policies))
         try:
             return evaluate(
                 envs,

@@ -19,6 +19,7 @@ from bootdqn.figures import AGENT_COLOURS, Below, running_mean, save_learning_cu
 from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
 from bootdqn.loops.groups import Chunk, available_cores
 from bootdqn.loops.tabular import TabularMetrics, TabularTraining
+from bootdqn.memory import require_memory
 from bootdqn.progress import Progress, stop_on_signal
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
@@ -525,21 +526,3 @@ def _draw(stem: Path, result: TrainResult) -> None:
         best=result.env.solved_return,
         colour=AGENT_COLOURS[result.config.agent_name],
     )
-
-
-def require_memory(needed: int, advice: str) -> None:
-    """Refuse what cannot fit, where the system tells how much memory is left."""
-    available = available_memory()
-    require(
-        available is None or needed < available,
-        f"the run needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free; {advice}",
-    )
-
-
-def available_memory() -> int | None:
-    """Bytes that can still be used, on systems that say so."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)

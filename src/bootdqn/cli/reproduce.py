@@ -31,6 +31,8 @@ class Options:
     """Experiment, such as chain-scaling."""
     preset: Preset = "quick"
     """smoke: seconds, to see that it runs; quick: minutes; paper: the paper's settings."""
+    only_draw: bool = False
+    """Run nothing: draw from the results and runs that there are."""
     out: Path | None = None
     """Where results and figure go; by default runs/NAME-PRESET."""
 
@@ -42,14 +44,14 @@ def main(arguments: list[str]) -> int:
     experiment = EXPERIMENTS[options.name]
     out = options.out or Path("runs") / f"{options.name}-{options.preset}"
     command = shlex.join(["bootdqn", "reproduce", *arguments])
-    complete = run_sweep(experiment, options.preset, out, command=command)
+    complete = run_sweep(experiment, options.preset, out, command=command, only_find=options.only_draw)
     rows = read_results(out)
     if rows:
         stem = out / options.name
         summary = experiment.plot(rows, stem)
         write_atomically(out / "summary.md", f"{summary}\n".encode())
         print(f"\n{summary}\n\nfigure:  {stem}.png, .svg\nresults: {out / 'results.csv'}")
-    if not complete:
+    if not complete and not options.only_draw:
         print(f"interrupted; what is finished is in {out}, and the same command goes on from there")
         return 130
     return 0

@@ -16,9 +16,10 @@ from rich.table import Table
 
 from bootdqn.agent import GYM_AGENTS, AgentConfig
 from bootdqn.cli.evaluate import show_report_card
+from bootdqn.envs.atari import is_atari
 from bootdqn.envs.host import Vectorization, is_gymnasium
 from bootdqn.errors import require_known
-from bootdqn.gym_run import GymConfig, GymRun
+from bootdqn.gym_run import GymConfig, GymRun, default_config
 from bootdqn.loops.compiled import EpisodeMetrics
 from bootdqn.stats import OPTIMAL_EPISODES
 from bootdqn.tabular.agents import TabularAgent
@@ -63,10 +64,10 @@ class Options(Generic[Config]):
 
 @dataclass(frozen=True, kw_only=True)
 class GymOptions:
-    """The command line of `bootdqn train` for Gymnasium environments."""
+    """The command line of `bootdqn train` for Gymnasium environments and Atari games."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
-    """Environment, such as CartPole-v1."""
+    """Environment, such as CartPole-v1 or atari:breakout."""
     agent: str = "boot"
     """dqn, ensemble, thompson, boot or boot+."""
     steps: int = GymConfig.steps
@@ -81,6 +82,8 @@ class GymOptions:
     """Steps from one evaluation to the next; 0 for none."""
     evaluation_episodes: int = GymConfig.evaluation_episodes
     """Episodes an evaluation: of the vote, of the mean, and of every head."""
+    evaluation_steps: int = GymConfig.evaluation_steps
+    """Steps that the vote plays in an evaluation, in place of episodes; others play in the last one only."""
     checkpoint_every_steps: int = GymConfig.checkpoint_every_steps
     """Steps from one checkpoint to the next; all copies then start fresh episodes."""
     tensorboard: bool = False
@@ -94,12 +97,24 @@ class GymOptions:
 def main(arguments: list[str]) -> int:
     """Parse, train, and show what came out."""
     values = {after for flag, after in pairwise(arguments) if flag == "--out"}
-    on_gymnasium = any(is_gymnasium(argument) for argument in arguments if argument not in values)
+    names = [argument for argument in arguments if argument not in values]
+    games = [name for name in names if is_atari(name)]
+    on_gymnasium = bool(games) or any(is_gymnasium(name) for name in names)
     agents: dict[str, Any] = {**GYM_AGENTS} if on_gymnasium else NAMED_AGENTS
     agent = _agent_name(arguments, agents)
     named = agents[agent]
     kind: Any = GymOptions if on_gymnasium else Options[type(named)]  # the class decides which flags there are
-    default = (GymOptions if on_gymnasium else Options)(env=tyro.MISSING, agent=agent, config=named)
+    default: Any = Options(env=tyro.MISSING, agent=agent, config=named)
+    if on_gymnasium:
+        config = default_config(games[0] if games else None, agent)
+        default = GymOptions(
+            env=tyro.MISSING,
+            agent=agent,
+            steps=config.steps,
+            evaluate_every_steps=config.evaluate_every_steps,
+            evaluation_steps=config.evaluation_steps,
+            config=config.agent,
+        )
     options = tyro.cli(kind, prog="bootdqn train", description=_DESCRIPTION, args=arguments, default=default)
     command = shlex.join(["bootdqn", "train", *arguments])
     if on_gymnasium:
@@ -128,6 +143,7 @@ def _train_on_gymnasium(options: GymOptions, command: str) -> int:
         vectorization=options.vectorization,
         evaluate_every_steps=options.evaluate_every_steps,
         evaluation_episodes=options.evaluation_episodes,
+        evaluation_steps=options.evaluation_steps,
         checkpoint_every_steps=options.checkpoint_every_steps,
     )
     run = GymRun(config, out=options.out or _default_out(config), command=command)

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from bootdqn.experiments import (
+    atari_49,
+    atari_auc,
+    atari_curves,
+    atari_heads,
+    atari_normalization,
+    atari_sharing,
     chain_heads,
     chain_one_hot,
     chain_scaling,
@@ -31,5 +37,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         ucrl2_long,
         regression,
         planning_trees,
+        atari_curves,
+        atari_heads,
+        atari_sharing,
+        atari_normalization,
+        atari_49,
+        atari_auc,
     )
 }

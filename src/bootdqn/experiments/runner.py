@@ -20,9 +20,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
 from bootdqn.loops.groups import available_cores
+from bootdqn.memory import available_memory
 from bootdqn.progress import SweepProgress, stop_on_signal
 from bootdqn.runs.directory import claim_directory, provenance, write_atomically, write_json
-from bootdqn.training import available_memory
 
 Preset = Literal["smoke", "quick", "paper"]
 """Seconds, to see that it runs; minutes, to see what comes out; or the paper's settings."""
@@ -48,6 +48,9 @@ class Cost(NamedTuple):
     least_seconds: float
     """However many cores there are."""
     bytes: int
+    disk_bytes: int = 0
+    note: str = ""
+    """What the estimate rests on."""
 
 
 class Context(NamedTuple):
@@ -59,6 +62,8 @@ class Context(NamedTuple):
     """Is told which share of the trial is done."""
     pool: ThreadPoolExecutor
     """Threads for the work, shared with the trials that run beside it."""
+    out: Path
+    """The sweep's directory."""
 
 
 Run = Callable[[Any, Context], list[Row] | None]
@@ -79,6 +84,8 @@ class Experiment:
     """(a trial's configuration) -> the columns that say what was run."""
     cost: Callable[[Any], Cost]
     """(a trial's configuration) -> what it takes."""
+    find: Callable[[Any, Path], list[Row] | None] = lambda config, out: None
+    """(a trial's configuration, the sweep's directory) -> its rows, if another sweep has left them."""
     plot: Callable[[list[CsvRow], Path], str]
     """(rows of `results.csv`, path without suffix) -> writes the figure there and returns a summary in words.
 
@@ -93,6 +100,7 @@ class Executor(Protocol):
         self,
         run: Run,
         trials: Sequence[Trial],
+        out: Path,
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
     ) -> Iterator[tuple[Trial, list[Row], float]]:
@@ -106,6 +114,7 @@ class Executor(Protocol):
 def on_this_machine(
     run: Run,
     trials: Sequence[Trial],
+    out: Path,
     should_stop: Callable[[], bool],
     report: Callable[[str, float], None],
 ) -> Iterator[tuple[Trial, list[Row], float]]:
@@ -122,7 +131,7 @@ def on_this_machine(
     def timed(trial: Trial, pool: ThreadPoolExecutor) -> tuple[list[Row] | None, float]:
         start = time.perf_counter()
         report(trial.name, 0.0)
-        rows = run(trial.config, Context(stop, lambda share: report(trial.name, share), pool))
+        rows = run(trial.config, Context(stop, lambda share: report(trial.name, share), pool, out))
         return rows, time.perf_counter() - start
 
     with ThreadPoolExecutor(cores) as pool, ThreadPoolExecutor(cores) as trial_threads:
@@ -154,6 +163,7 @@ def run_sweep(
     *,
     command: str,
     executor: Executor = on_this_machine,
+    only_find: bool = False,
     show: Callable[[str], None] = print,
 ) -> bool:
     """Run what is missing of a sweep; Ctrl-C ends it in good order.
@@ -164,6 +174,7 @@ def run_sweep(
         out: its directory; trials that have their result there are not run again.
         command: that asked for it, for the record.
         executor: the engine.
+        only_find: run nothing; take what there is.
         show: is told what is about to be done.
 
     Returns:
@@ -172,9 +183,16 @@ def run_sweep(
     trials = experiment.sweep(preset)
     _claim(out, experiment, preset, command)
     finished = {trial.name: rows for trial in trials if (rows := _load(out, trial)) is not None}
+    for trial in trials:
+        if trial.name not in finished and (rows := experiment.find(trial.config, out)) is not None:
+            finished[trial.name] = rows
+            _save(out, trial, rows, None)
     missing = [trial for trial in trials if trial.name not in finished]
-    costs = {trial.name: experiment.cost(trial.config) for trial in missing}
     _write_results(out, experiment, trials, finished)
+    if only_find:
+        show(f"{len(trials)} trials, {len(finished)} have their result")
+        return not missing
+    costs = {trial.name: experiment.cost(trial.config) for trial in missing}
     largest = sorted((cost.bytes for cost in costs.values()), reverse=True)[: available_cores()]
     needed, available = sum(largest), available_memory()
     require(
@@ -184,10 +202,9 @@ def run_sweep(
     show(_announce(trials, costs, needed))
     weights = {name: cost.core_seconds for name, cost in costs.items()}
     with stop_on_signal() as should_stop, SweepProgress(experiment.name, weights) as bar:
-        for trial, rows, seconds in executor(experiment.run, missing, should_stop, bar.update):
+        for trial, rows, seconds in executor(experiment.run, missing, out, should_stop, bar.update):
             finished[trial.name] = rows
-            record = {"config": _as_json(trial.config), "rows": rows, "seconds": round(seconds, 1)}
-            write_json(out / "trials" / f"{trial.name}.json", record | provenance())
+            _save(out, trial, rows, round(seconds, 1))
             _write_results(out, experiment, trials, finished)
             bar.finish(trial.name)
     return len(finished) == len(trials)
@@ -208,7 +225,12 @@ def _announce(trials: Sequence[Trial], costs: dict[str, Cost], needed: int) -> s
         return text
     seconds = [cost.core_seconds for cost in costs.values()]
     minutes = max(sum(seconds) / available_cores(), max(cost.least_seconds for cost in costs.values())) / 60
-    return f"{text}; the rest takes at most about {minutes:.1f} min and {needed / 1e6:.0f} MB"
+    time_needed = f"{minutes:.1f} min" if minutes < 600 else f"{minutes / 1440:,.1f} days"
+    text = f"{text}; the rest takes at most about {time_needed} and {needed / 1e6:,.0f} MB"
+    disk = sum(cost.disk_bytes for cost in costs.values())
+    if disk:
+        text += f" of memory, and {disk / 1e9:,.1f} GB of disk"
+    return "\n".join([text, *dict.fromkeys(cost.note for cost in costs.values() if cost.note)])
 
 
 def _claim(out: Path, experiment: Experiment, preset: Preset, command: str) -> None:
@@ -246,6 +268,12 @@ def _load(out: Path, trial: Trial) -> list[Row] | None:
         f"{path} was made with another configuration; choose another --out, or remove the file to run it again",
     )
     return rows
+
+
+def _save(out: Path, trial: Trial, rows: list[Row], seconds: float | None) -> None:
+    """Record a trial; `seconds` is None where another sweep ran it."""
+    record = {"config": _as_json(trial.config), "rows": rows, "seconds": seconds}
+    write_json(out / "trials" / f"{trial.name}.json", record | provenance())
 
 
 def _as_json(config: Any) -> Any:

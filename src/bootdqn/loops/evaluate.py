@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from bootdqn.envs.host import HostEnvs
+from bootdqn.envs.host import Envs
 from bootdqn.policies import random_argmax
 from bootdqn.types import Agent, Belief, Learner, Params
 
@@ -54,23 +55,25 @@ def make_chooser(agent: Agent) -> Callable[[Params, Array, Any, Any, int], tuple
 
 
 def evaluate(
-    envs: HostEnvs,
+    envs: Envs,
     chooser: Callable[..., tuple[Array, Belief]],
     params: Params,
     policies: Sequence[int],
     *,
     episodes: int,
+    steps: int | None = None,
     seed: Sequence[int],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[Evaluation]:
-    """Let every slot play `episodes` episodes by its policy.
+    """Let every slot play by its policy, for some episodes or for some steps.
 
     Args:
         envs: as many slots as there are policies.
         chooser: from `make_chooser`.
         params: of the heads.
         policies: heads, `VOTE` or `MEAN`; one may occur several times.
-        episodes: of every slot.
+        episodes: of every slot, where no steps are given.
+        steps: of every slot. An episode counts if it ends within them; if none of a policy does, as far as it got.
         seed: words that everything random here derives from.
         should_stop: end early, with the episodes there are.
 
@@ -83,15 +86,16 @@ def evaluate(
     obs = envs.reset(seeds[:-1])
     numbers = np.asarray(policies, np.int32)
     returns: list[list[float]] = [[] for _ in policies]
-    current, entropy, steps = np.zeros(len(policies)), np.zeros(len(policies)), np.zeros(len(policies))
+    current, entropy, made = np.zeros(len(policies)), np.zeros(len(policies)), np.zeros(len(policies))
     tick = 0
-    while min(map(len, returns)) < episodes and not should_stop():
+    wanted = episodes if steps is None else sys.maxsize
+    while (min(map(len, returns)) < episodes if steps is None else tick < steps) and not should_stop():
         actions, beliefs = chooser(params, keys, obs, numbers, tick)
         step = envs.step(np.asarray(actions))
-        counts = step.valid & (np.array([len(r) for r in returns]) < episodes)
+        counts = step.valid & (np.array([len(r) for r in returns]) < wanted)
         current += np.where(counts, step.reward, 0)
         entropy += np.where(counts, np.asarray(beliefs.entropy), 0)
-        steps += counts
+        made += counts
         for slot in np.flatnonzero(counts & (step.terminated | step.truncated)):
             returns[slot].append(float(current[slot]))
             current[slot] = 0
@@ -100,6 +104,8 @@ def evaluate(
     for policy in dict.fromkeys(policies):
         slots = np.flatnonzero(numbers == policy)
         of_policy = np.array([r for slot in slots for r in returns[slot]])
-        mean_entropy = entropy[slots].sum() / max(steps[slots].sum(), 1)
+        if steps is not None and not len(of_policy):
+            of_policy = current[slots]
+        mean_entropy = entropy[slots].sum() / max(made[slots].sum(), 1)
         found.append(Evaluation(policy, of_policy, float(mean_entropy)))
     return found

@@ -1,7 +1,8 @@
 """The agent on Gymnasium environments: slots that step in Python, and two compiled calls around them.
 
 One tick: act in all slots (one call), learn from the tick before (one call, which runs while environments step),
-step. Each slot follows its own head from the start of an episode to its end.
+step. Each slot follows its own head from the start of an episode to its end. Transitions are in a ring inside the
+compiled program; pictures, which would not fit there, in `FrameReplay`, and a batch of them goes to every update.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.agent import AgentConfig, make_agent, make_network
-from bootdqn.envs.host import HostEnvs, HostStep
+from bootdqn.envs.host import Envs
 from bootdqn.errors import UserError
 from bootdqn.replay.device import Ring, add_some, make_ring, sample
-from bootdqn.types import Actor, Agent, Learner, Params, Transition, UpdateMetrics
+from bootdqn.replay.frames import STACK, FrameBatch, FrameReplay
+from bootdqn.types import Actor, Agent, HostStep, Learner, Params, Transition, UpdateMetrics
 
 
 class Slots(NamedTuple):
@@ -40,7 +42,8 @@ class Learned(NamedTuple):
     """What learning changes, and what it reports."""
 
     learner: Learner
-    replay: Ring
+    replay: Ring | None
+    """None where pictures are in a `FrameReplay`."""
     sums: UpdateMetrics
     """Over the updates since they were last read."""
 
@@ -82,12 +85,25 @@ class Counters(NamedTuple):
     """Steps that every head has collected."""
 
 
+class _Tick(NamedTuple):
+    """What there is to learn from."""
+
+    slots: Slots
+    obs: NDArray[Any]
+    fresh: NDArray[np.bool_]
+    """Whether `obs` begins an episode."""
+    actions: NDArray[np.int32]
+    step: HostStep
+    num_updates: int
+    """That are due."""
+
+
 class HostTraining:
     """Trains one agent on slots of a Gymnasium environment."""
 
     def __init__(
         self,
-        envs: HostEnvs,
+        envs: Envs,
         config: AgentConfig,
         *,
         seed: int,
@@ -113,15 +129,21 @@ class HostTraining:
         network = make_network(config, envs.observations.encoding, envs.num_actions, trunk)
         self.agent = make_agent(config, network, envs.num_actions)
         self.capacity = max(config.batch_size, min(config.replay_capacity, steps))
-        self.make_initial, self._act, self._learn, self._read = _make_program(
-            self.agent, config, envs, self.capacity
-        )
+        self.frames: FrameReplay | None = None
+        if envs.observations.encoding.kind == "pictures":
+            # Rows that are not acted on take room, too: as if every episode had a hundred steps.
+            room = min(config.replay_capacity, steps + steps // 100 + (STACK + 2) * envs.num_envs)
+            self.frames = FrameReplay(room, num_slots=envs.num_envs, num_heads=config.num_heads)
+            self.capacity = self.frames.capacity
+        self._program = _make_program(self.agent, config, envs, None if self.frames else self.capacity)
+        self.make_initial = self._program.init
         self.counters = Counters(0, 0, 0, 0, 0, (0,) * config.num_heads)
 
     def memory_bytes(self) -> int:
         """What parameters, optimizer and replay occupy."""
         leaves = jax.tree.leaves(jax.eval_shape(self.make_initial, jax.random.key(0)))
-        return sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
+        in_frames = self.frames.memory_bytes if self.frames else 0
+        return in_frames + sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     @property
     def params(self) -> Params:
@@ -131,7 +153,7 @@ class HostTraining:
     def begin(self) -> None:
         """Make parameters and an empty replay, and start episodes in all slots."""
         self.learned, self.slots = self.make_initial(jax.random.key(self.seed))
-        self.restart()
+        self._reset()
 
     def restart(self) -> None:
         """Start fresh episodes in all slots, whose environments depend on nothing from before.
@@ -140,6 +162,11 @@ class HostTraining:
         done there, whether or not the training is ever resumed from it.
         """
         self.flush()
+        if self.frames:
+            self.frames.close(self._obs[:, -1])
+        self._reset()
+
+    def _reset(self) -> None:
         self.actions: list[NDArray[np.int32]] = []
         """Since then, for `restore`."""
         self._obs = self.envs.reset(self._env_seeds())
@@ -153,7 +180,7 @@ class HostTraining:
     @property
     def pending_updates(self) -> int | None:
         """Updates that are due for the last tick; None where it has been learned from."""
-        return None if self._pending is None else self._pending[-1]
+        return None if self._pending is None else self._pending.num_updates
 
     def restore(
         self,
@@ -166,7 +193,7 @@ class HostTraining:
         """Go on from where another training stood.
 
         Args:
-            learned: its parameters and replay.
+            learned: its parameters and replay, unless that is in `frames`.
             slots: who acted.
             counters: its own.
             actions: since its last `restart` [T, S]; taken again, they bring environments to where they were.
@@ -174,12 +201,12 @@ class HostTraining:
         """
         self.learned, self.slots = learned, slots
         self.counters = counters._replace(rounds=counters.rounds - 1)
-        self.restart()
+        self._reset()
         for row in actions:
-            before, step = self._obs, self.envs.step(row)
+            before, fresh, step = self._obs, self._fresh, self.envs.step(row)
             self._count(step)
             self._move_on(step)
-            self._pending = (slots, before, row, step, pending_updates or 0)
+            self._pending = _Tick(slots, before, fresh, row, step, pending_updates or 0)
         if pending_updates is None:
             self._pending = None
         self.actions = list(actions)
@@ -188,7 +215,7 @@ class HostTraining:
     def tick(self) -> list[Episode]:
         """One step in all slots, and the updates that are due; returns the episodes that ended."""
         params = self.learned.learner.params
-        action, self.slots = self._act(params, self.slots, self._fresh, self._obs, self.counters.step)
+        action, self.slots = self._program.act(params, self.slots, self._fresh, self._obs, self.counters.step)
         if self.overlap:
             self.flush()
         if self._fresh.any():
@@ -197,7 +224,7 @@ class HostTraining:
         step = self.envs.step(actions)
         self._require_finite(step.next_obs, step.reward, step.obs if step.fresh.any() else None)
         self.actions.append(actions)
-        self._pending = self.slots, self._obs, actions, step, self._count_steps(step)
+        self._pending = _Tick(self.slots, self._obs, self._fresh, actions, step, self._count_steps(step))
         if not self.overlap:
             self.flush()
         self._count(step)
@@ -205,30 +232,55 @@ class HostTraining:
         self._move_on(step)
         return episodes
 
-    _pending: tuple[Slots, NDArray[Any], NDArray[np.int32], HostStep, int] | None = None
+    _pending: _Tick | None = None
 
     def flush(self) -> None:
         """Learn from the last tick, if that has not been done."""
-        if self._pending is not None:
-            slots, obs, actions, step, num_updates = self._pending
-            self._pending = None
-            self.learned = self._learn(
-                self.learned,
-                slots,
-                obs,
-                actions,
-                step.reward,
-                step.terminated,
-                step.next_obs,
-                step.valid,
-                num_updates,
-            )
+        if self._pending is None:
+            return
+        tick, self._pending = self._pending, None
+        if self.frames is not None:
+            self._learn_from_frames(self.frames, tick)
+            return
+        step = tick.step
+        self.learned = self._program.learn(
+            self.learned,
+            tick.slots,
+            tick.obs,
+            tick.actions,
+            step.reward,
+            step.terminated | step.life_lost,
+            step.next_obs,
+            step.valid,
+            tick.num_updates,
+        )
+
+    def _learn_from_frames(self, frames: FrameReplay, tick: _Tick) -> None:
+        no_future = tick.step.terminated | tick.step.life_lost
+        frames.add(
+            tick.obs[:, -1],
+            fresh=tick.fresh,
+            action=tick.actions,
+            reward=tick.step.reward,
+            discount=np.where(no_future, 0.0, self.config.discount),
+            mask=np.asarray(self._program.draw_masks(tick.slots)),
+            acted=tick.step.valid,
+        )
+        for index in range(self.counters.updates - tick.num_updates, self.counters.updates):
+            self.update_from_frames(frames, index)
+
+    def update_from_frames(self, frames: FrameReplay, index: int) -> None:
+        """Make the update with the number `index`, which alone decides what is sampled."""
+        rng = np.random.default_rng([self.seed, index])
+        self.learned = self._program.update(self.learned, frames.sample(rng, self.config.batch_size))
 
     def _count_steps(self, step: HostStep) -> int:
         """Count what a tick stored, and return how many updates are due for it."""
         before, after = self.counters.step, self.counters.step + int(step.valid.sum())
         period = self.config.learning_period_steps
-        due = max(0, after // period - max(before, self.config.learning_start_steps - 1) // period)
+        # Two ticks make the first transition whose next observation is in replay.
+        start = max(self.config.learning_start_steps, 2 * self.envs.num_envs if self.frames else 0)
+        due = max(0, after // period - max(before, start - 1) // period)
         head_steps = np.array(self.counters.head_steps)
         np.add.at(head_steps, self.heads, step.valid)
         self.counters = self.counters._replace(
@@ -254,7 +306,7 @@ class HostTraining:
             return []
         self.flush()
         num_updates = self.counters.updates - self.counters.updates_read
-        sums, self.learned = self._read(self.learned)
+        sums, self.learned = self._program.read(self.learned)
         means = [float(x) / max(num_updates, 1) for x in sums]
         self._require_converging(means)
         episodes = []
@@ -310,8 +362,25 @@ class HostTraining:
                 )
 
 
-def _make_program(agent: Agent, config: AgentConfig, envs: HostEnvs, capacity: int) -> tuple[Any, Any, Any, Any]:
-    """The compiled functions of a training: init, act, learn, and read (what updates reported)."""
+class _Program(NamedTuple):
+    """The compiled functions of a training."""
+
+    init: Any
+    """(key) -> learned, slots."""
+    act: Any
+    """(params, slots, fresh, obs, step) -> actions, slots."""
+    learn: Any
+    """(learned, slots, and a tick's transitions, number of updates) -> learned; where replay is a ring."""
+    update: Any
+    """(learned, batch) -> learned; where replay is a `FrameReplay`."""
+    draw_masks: Any
+    """(slots) -> masks [S, K] of this tick's transitions; for a `FrameReplay`."""
+    read: Any
+    """(learned) -> sums of what updates reported, learned."""
+
+
+def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int | None) -> _Program:
+    """Compile for a ring of `capacity`, or for None of it."""
     num_envs = envs.num_envs
 
     def init(key: Array) -> tuple[Learned, Slots]:
@@ -320,7 +389,8 @@ def _make_program(agent: Agent, config: AgentConfig, envs: HostEnvs, capacity: i
         keys = jnp.stack([key, *(jax.random.fold_in(key, slot) for slot in range(1, num_envs))])
         obs, scalar = jnp.zeros(envs.observations.shape, envs.observations.dtype), jnp.float32(0)
         example = Transition(obs, jnp.int32(0), scalar, scalar, obs, jnp.zeros(config.num_heads))
-        learned = Learned(agent.init(init_key), make_ring(example, capacity), _no_sums())
+        ring = None if capacity is None else make_ring(example, capacity)
+        learned = Learned(agent.init(init_key), ring, _no_sums())
         nobody = Slots(
             keys,
             keys,
@@ -358,6 +428,9 @@ def _make_program(agent: Agent, config: AgentConfig, envs: HostEnvs, capacity: i
         )
         return actions, slots
 
+    def draw_masks(slots: Slots) -> Array:
+        return jax.vmap(agent.draw_mask)(tick_keys(slots)[:, 2]) if config.mask_per == "step" else slots.mask
+
     def learn(
         learned: Learned,
         slots: Slots,
@@ -369,8 +442,8 @@ def _make_program(agent: Agent, config: AgentConfig, envs: HostEnvs, capacity: i
         valid: Array,
         num_updates: Array,
     ) -> Learned:
-        keys = tick_keys(slots)
-        mask = jax.vmap(agent.draw_mask)(keys[:, 2]) if config.mask_per == "step" else slots.mask
+        assert learned.replay is not None
+        keys, mask = tick_keys(slots), draw_masks(slots)
         discount = jnp.where(terminated, 0.0, jnp.float32(config.discount))
         replay = add_some(learned.replay, Transition(obs, action, reward, discount, next_obs, mask), valid)
 
@@ -383,10 +456,23 @@ def _make_program(agent: Agent, config: AgentConfig, envs: HostEnvs, capacity: i
         learner, sums = jax.lax.fori_loop(0, num_updates, update, (learned.learner, learned.sums))
         return Learned(learner, replay, sums)
 
+    def update_once(learned: Learned, batch: FrameBatch) -> Learned:
+        frames, action, reward, discount, mask = map(jnp.asarray, batch)
+        transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, 1:], mask)
+        learner, metrics = agent.update(learned.learner, transitions)
+        return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics))
+
     def read(learned: Learned) -> tuple[UpdateMetrics, Learned]:
         return learned.sums, learned._replace(sums=_no_sums())
 
-    return jax.jit(init), jax.jit(act), jax.jit(learn, donate_argnums=0), jax.jit(read, donate_argnums=0)
+    return _Program(
+        init=jax.jit(init),
+        act=jax.jit(act),
+        learn=jax.jit(learn, donate_argnums=0),
+        update=jax.jit(update_once, donate_argnums=0),
+        draw_masks=jax.jit(draw_masks),
+        read=jax.jit(read, donate_argnums=0),
+    )
 
 
 def _no_sums() -> UpdateMetrics:

@@ -2,7 +2,8 @@
 
 checkpoints/000000020000.json               step, information, the checksums of the files below, and one of itself
 checkpoints/000000020000-0123456789ab.safetensors   parameters, optimizer, random keys, counters
-checkpoints/replay-0-000000000000-000000020000.safetensors   what was added to a replay since the one before
+checkpoints/replay-0-000000000000-000000020000.safetensors   what was added to a replay since the one before; with
+                                            .zlib behind it, compressed
 
 A checkpoint costs what is new: a replay is the files of several. The last two are kept, damaged ones passed over.
 """
@@ -14,6 +15,7 @@ import hashlib
 import json
 import re
 import shutil
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +39,8 @@ class Replay(NamedTuple):
     capacity: int
     rows: Callable[[np.ndarray], dict[str, np.ndarray]]
     """(positions in the ring [N]) -> fields [N, ...]."""
+    compress: bool = False
+    """Whether that is worth the time: pictures take a tenth of the room."""
 
 
 class Checkpoint(NamedTuple):
@@ -47,6 +51,8 @@ class Checkpoint(NamedTuple):
     arrays: dict[str, np.ndarray]
     replays: list[dict[str, np.ndarray]]
     """Fields [capacity, ...] of every replay; rows that were never written are zero."""
+    added: list[int]
+    """How many rows were ever added to every replay."""
 
 
 class Checkpoints:
@@ -78,8 +84,10 @@ class Checkpoints:
             first = max([first, *(_segment(name)[2] for name in files if _segment(name)[0] == index)])
             if first < replay.added:
                 rows = replay.rows(np.arange(first, replay.added) % replay.capacity)
-                name = f"replay-{index}-{first:012}-{replay.added:012}.safetensors"
-                files[name] = self._write(name, _serialized(rows))
+                data, name = _serialized(rows), f"replay-{index}-{first:012}-{replay.added:012}.safetensors"
+                if replay.compress:
+                    data, name = zlib.compress(data, 1), f"{name}.zlib"
+                files[name] = self._write(name, data)
         # Its name tells its content, so that a step which is saved again leaves what it replaces alone.
         data = _serialized(arrays)
         name = f"{step:012}-{_digest(data)[:12]}.safetensors"
@@ -139,7 +147,7 @@ class Checkpoints:
                 recent = positions >= added[which] - capacities[which]
                 ring[positions[recent] % capacities[which]] = rows[recent]
         self._files = files
-        return Checkpoint(step, info, arrays, replays)
+        return Checkpoint(step, info, arrays, replays, added)
 
     def _manifest(self, path: Path) -> dict[str, Any]:
         """What a manifest says, if it is what was written."""
@@ -163,7 +171,7 @@ class Checkpoints:
             raise _DamagedError(f"{name}: {error.strerror}") from None
         if _digest(data) != digest:
             raise _DamagedError(f"{name}: wrong checksum")
-        return safetensors.numpy.load(data)
+        return safetensors.numpy.load(zlib.decompress(data) if name.endswith(".zlib") else data)
 
     def _write(self, name: str, data: bytes) -> str:
         """Write a file, and return its checksum."""
@@ -202,7 +210,7 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 def _segment(name: str) -> tuple[int | None, int, int]:
     """Of the name of a part of a replay: which, first and end; of another, None for which."""
-    match = re.fullmatch(r"replay-(\d+)-(\d+)-(\d+)\.safetensors", name)
+    match = re.fullmatch(r"replay-(\d+)-(\d+)-(\d+)\.safetensors(?:\.zlib)?", name)
     return (int(match[1]), int(match[2]), int(match[3])) if match else (None, 0, 0)
 
 
