@@ -6,13 +6,13 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bootdqn.errors import UserError
-from bootdqn.experiments.runner import Context, Cost, Experiment, Trial, read_results, run_sweep
+from bootdqn.experiments.runner import Context, Cost, Experiment, Trial, is_same, read_results, run_sweep
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,48 @@ def test_the_estimate_counts_what_is_missing(tmp_path, monkeypatch):
     said = []
     exp = experiment(numbers=[1, 2, 3])
     sweep(tmp_path / "out", exp, show=said.append)
-    assert said[-1] == "3 trials, 0 have their result; the rest takes at most about 3.0 min and 2000 MB"
+    assert said[-1] == "3 trials, 0 have their result; the rest takes at most about 3.0 min and 2,000 MB"
     (tmp_path / "out" / "trials" / "n2.json").unlink()
     sweep(tmp_path / "out", exp, show=said.append)
     # One trial is left, and it cannot use both cores to the full.
-    assert said[-1] == "3 trials, 2 have their result; the rest takes at most about 1.7 min and 1000 MB"
+    assert said[-1] == "3 trials, 2 have their result; the rest takes at most about 1.7 min and 1,000 MB"
     sweep(tmp_path / "out", exp, show=said.append)
     assert said[-1] == "3 trials, 3 have their result"
+
+
+def test_the_estimate_of_long_ones_says_days_disk_and_what_it_rests_on(tmp_path):
+    def cost(config):
+        return Cost(1.0, 86400.0 * config.number, 10**6, 10**9, "so measured")
+
+    said = []
+    sweep(tmp_path / "out", replace(experiment(numbers=[1, 2]), cost=cost), show=said.append)
+    time_and_room = "the rest takes at most about 2.0 days and 2 MB of memory, and 2.0 GB of disk"
+    assert said == [f"2 trials, 0 have their result; {time_and_room}\nso measured"]
+
+
+def test_what_another_sweep_left_is_not_run_again(tmp_path):
+    ran = []
+    found = {2: [{"square": 4, "root": None}]}
+    exp = replace(
+        experiment(numbers=[1, 2, 3], before=ran.append), find=lambda config, out: found.get(config.number)
+    )
+    said = []
+    assert not sweep(tmp_path / "out", exp, only_find=True, show=said.append)
+    assert said == ["3 trials, 1 have their result"]
+    assert [row["trial"] for row in read_results(tmp_path / "out")] == ["n2"]
+    assert sweep(tmp_path / "out", exp)
+    assert sorted(ran) == [1, 3]
+    assert [row["square"] for row in read_results(tmp_path / "out")] == ["1", "4", "9"]
+    assert sweep(tmp_path / "out", exp, only_find=True)
+
+
+def test_a_field_that_a_record_does_not_have_counts_as_its_default():
+    assert is_same(Square(3), {"number": 3})
+    assert is_same(Square(3), {"number": 3, "options": [1, 2]})
+    assert not is_same(Square(3, (1,)), {"number": 3})
+    assert not is_same(Square(3), {"number": 4})
+    assert not is_same(Square(3), {"number": 3, "other": 1})
+    assert not is_same(Square(3), {})
 
 
 def test_a_sweep_that_cannot_fit_is_refused(tmp_path, monkeypatch):

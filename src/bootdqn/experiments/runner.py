@@ -264,7 +264,7 @@ def _load(out: Path, trial: Trial) -> list[Row] | None:
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} is damaged; remove it to run that trial again") from None
     require(
-        config == _as_json(trial.config),
+        is_same(trial.config, config),
         f"{path} was made with another configuration; choose another --out, or remove the file to run it again",
     )
     return rows
@@ -272,13 +272,26 @@ def _load(out: Path, trial: Trial) -> list[Row] | None:
 
 def _save(out: Path, trial: Trial, rows: list[Row], seconds: float | None) -> None:
     """Record a trial; `seconds` is None where another sweep ran it."""
-    record = {"config": _as_json(trial.config), "rows": rows, "seconds": seconds}
+    record = {"config": _as_json(dataclasses.asdict(trial.config)), "rows": rows, "seconds": seconds}
     write_json(out / "trials" / f"{trial.name}.json", record | provenance())
 
 
-def _as_json(config: Any) -> Any:
-    """A configuration as it comes back from a JSON file."""
-    return json.loads(json.dumps(dataclasses.asdict(config)))
+def is_same(config: Any, record: Mapping[str, Any]) -> bool:
+    """Whether a record in JSON is of this configuration; a field that it does not have counts as its default."""
+    fields = {field.name: field.default for field in dataclasses.fields(config)}
+
+    def same(name: str) -> bool:
+        value = getattr(config, name)
+        if name not in record:
+            return value == fields[name]
+        return is_same(value, record[name]) if dataclasses.is_dataclass(value) else _as_json(value) == record[name]
+
+    return record.keys() <= fields.keys() and all(map(same, fields))
+
+
+def _as_json(value: Any) -> Any:
+    """A value as it comes back from a JSON file."""
+    return json.loads(json.dumps(value))
 
 
 def _write_results(

@@ -79,6 +79,8 @@ def atari_trial(
     """
     of_agent, of_run = _SCHEDULES[preset]
     config = default_config(f"atari:{game}", agent)
+    if preset == "smoke":
+        of_agent = {**of_agent, "num_heads": min(2, config.agent.num_heads)}
     agent_config = replace(config.agent, **{**of_agent, **options})
     config = replace(config, **{**of_run, **(schedule or {})}, seed=seed, agent=agent_config)
     return Trial(run_name(config), config)

@@ -6,14 +6,13 @@ from bootdqn.experiments.atari.run import atari_trial
 from bootdqn.experiments.runner import Preset, Trial
 
 _GAME: dict[Preset, str] = {"smoke": "breakout", "quick": "beam_rider", "paper": "beam_rider"}
-_NUM_HEADS: dict[Preset, int] = {"smoke": 2, "quick": 10, "paper": 10}
 _NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
 
 
 def sweep(preset: Preset) -> list[Trial]:
     """Both agents, with every seed."""
     return [
-        atari_trial(_GAME[preset], agent, preset, seed, num_heads=_NUM_HEADS[preset])
+        atari_trial(_GAME[preset], agent, preset, seed)
         for agent in ("boot", "boot+")
         for seed in range(_NUM_SEEDS[preset])
     ]

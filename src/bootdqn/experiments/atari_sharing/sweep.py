@@ -10,7 +10,6 @@ _PROBABILITIES: dict[Preset, tuple[float, ...]] = {
     "quick": (0.5, 1.0),
     "paper": (0.1, 0.25, 0.5, 0.75, 1.0),
 }
-_NUM_HEADS: dict[Preset, int] = {"smoke": 2, "quick": 10, "paper": 10}
 _NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
 
 
@@ -18,7 +17,7 @@ def sweep(preset: Preset) -> list[Trial]:
     """Every p, then DQN, with every seed."""
     seeds = range(_NUM_SEEDS[preset])
     boot = [
-        atari_trial("breakout", "boot", preset, seed, num_heads=_NUM_HEADS[preset], mask_probability=p)
+        atari_trial("breakout", "boot", preset, seed, mask_probability=p)
         for p in _PROBABILITIES[preset]
         for seed in seeds
     ]

@@ -1,0 +1,147 @@
+"""Training on Atari games: lives, heads, what replay holds, and runs that experiments share."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from bootdqn import BootstrappedDQN
+from bootdqn.agent import AGENTS, ATARI_AGENTS
+from bootdqn.cli.main import main
+from bootdqn.envs.atari import AtariEnvs
+from bootdqn.errors import UserError
+from bootdqn.experiments.atari import run as atari
+from bootdqn.experiments.catalog import EXPERIMENTS
+from bootdqn.experiments.runner import read_results
+from bootdqn.gym_run import default_config
+from bootdqn.loops.host import HostTraining
+
+TINY = {"num_heads": 3, "hidden": (8,), "batch_size": 4, "replay_capacity": 3000, "mask_probability": 0.5}
+
+
+def play(name: str, steps: int, **options) -> tuple[HostTraining, list, list[np.ndarray]]:
+    """A training that acts at random and does not learn, its episodes, and every observation acted on."""
+    config = dataclasses.replace(
+        ATARI_AGENTS["boot"], **{**TINY, "learning_start_steps": 10**6, "epsilon_end": 1.0, **options}
+    )
+    training = HostTraining(AtariEnvs(name, 2), config, seed=1, steps=steps)
+    training.begin()
+    episodes, seen = [], []
+    while training.counters.step < steps:
+        seen.append(training._obs.copy())
+        episodes += training.tick()
+    training.flush()
+    return training, episodes, seen
+
+
+def test_lost_lives_end_the_future_but_neither_the_episode_nor_the_head():
+    training, episodes, _ = play("atari:breakout", 2000)
+    frames = training.frames
+    assert frames is not None
+    rows = {name: field[: frames.added].reshape(-1, 2, *field.shape[1:]) for name, field in frames.rows.items()}
+    assert episodes
+    for slot in (0, 1):
+        ended = [episode for episode in episodes if episode.slot == slot]
+        no_future = (rows["discount"][:, slot] == 0) & rows["acted"][:, slot]
+        # Five lives a game; the fifth is lost with the game.
+        complete = sum(episode.length for episode in ended) + len(ended)  # a row more for every last observation
+        assert no_future[:complete].sum() == 5 * len(ended)
+        assert (~rows["acted"][:, slot]).sum() == len(ended)
+        # One mask, so one head, from the start of an episode to its end.
+        starts = np.flatnonzero(rows["depth"][:, slot] == 0)
+        assert len(starts) in (len(ended), len(ended) + 1)
+        for first, end in zip(starts, [*starts[1:], None], strict=True):
+            masks = rows["mask"][first:end, slot][rows["acted"][first:end, slot]]
+            assert (masks == masks[0]).all()
+    assert {episode.terminated for episode in episodes} == {True}
+    np.testing.assert_allclose(np.unique(rows["discount"]), [0, 0.99], rtol=1e-6)
+    lives = [e.episode_return for e in episodes]
+    assert max(lives) <= rows["reward"].sum()  # raw scores
+
+
+def test_replay_gives_back_what_was_seen():
+    training, _, seen = play("atari:seaquest", 600)
+    frames = training.frames
+    assert frames is not None
+    for row in [0, 1, 2, 7, 100, 301, 400]:
+        tick, slot = divmod(row, 2)
+        batch = frames._gather(np.array([row]))
+        np.testing.assert_array_equal(batch.frames[0, :4], seen[tick][slot])
+        np.testing.assert_array_equal(batch.frames[0, 1:], seen[tick + 1][slot])
+
+
+def test_the_papers_settings():
+    for name, agent in ATARI_AGENTS.items():
+        assert agent.acting == AGENTS[name].acting
+        assert (agent.learning_period_steps, agent.learning_start_steps, agent.replay_capacity) == (
+            4,
+            50_000,
+            10**6,
+        )
+        assert agent.target_period_updates * agent.learning_period_steps == 10_000
+        assert (agent.epsilon_start, agent.epsilon_end, agent.epsilon_anneal_steps) == (1.0, 0.01, 10**6)
+        assert (agent.optimizer, agent.learning_rate, agent.discount) == ("rmsprop", 2.5e-4, 0.99)
+        assert (agent.hidden, agent.loss, agent.double_q, agent.clip_rewards) == ((512,), "huber", True, True)
+        assert agent.num_heads == (1 if name == "dqn" else 10)
+        assert agent.mask_probability == 1.0
+        assert agent.scale_trunk_gradient == (name != "boot+")
+    config = default_config("atari:pong", "boot")
+    frames = [4 * n for n in (config.steps, config.evaluate_every_steps, config.evaluation_steps)]
+    assert frames == [200_000_000, 1_000_000, 500_000]
+    sizes = {name: len(EXPERIMENTS[name].sweep("paper")) for name in EXPERIMENTS if name.startswith("atari-")}
+    assert sizes["atari-49"] == 49 * 2 * 3
+    assert sizes["atari-auc"] == 14 * 3 * 3
+    assert {t.config.steps for t in EXPERIMENTS["atari-auc"].sweep("paper")} == {5_000_000}
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The results of one experiment, whose runs another can use."""
+    out = tmp_path_factory.mktemp("atari")
+    assert main(["reproduce", "atari-curves", "--preset", "smoke", "--out", str(out / "atari-curves")]) == 0
+    return out
+
+
+def test_experiments_share_runs(smoke, capsys):
+    arguments = ["reproduce", "atari-49", "--preset", "smoke", "--only-draw", "--out", str(smoke / "atari-49")]
+    assert main(arguments) == 0
+    assert "2 trials, 2 have their result" in capsys.readouterr().out
+    mine, theirs = (read_results(smoke / name) for name in ("atari-49", "atari-curves"))
+    assert mine == theirs
+    assert (smoke / "atari-49" / "atari-49.png").stat().st_size > 5000
+    runs = sorted(path.name for path in (smoke / "atari-runs").iterdir())
+    assert runs == ["breakout-boot-k2-160steps-seed0", "breakout-dqn-k1-160steps-seed0"]
+    record = json.loads((smoke / "atari-runs" / runs[0] / "protocol.json").read_text())
+    assert (record["game"], record["sticky_probability"], record["max_episode_frames"]) == (
+        "breakout",
+        0.0,
+        108_000,
+    )
+    # Evaluated at half time by vote, in the end by everybody.
+    policies = [row["policy"] for row in mine if row["agent"] == "boot"]
+    assert policies == ["vote", "vote", "mean", "head 0", "head 1"]
+
+
+def test_a_shared_run_of_another_configuration_is_refused(smoke, tmp_path):
+    shutil.copytree(smoke / "atari-runs", tmp_path / "atari-runs")
+    path = tmp_path / "atari-runs" / "breakout-dqn-k1-160steps-seed0" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "evaluate_every_steps": 7}))
+    (trial,) = (t for t in EXPERIMENTS["atari-curves"].sweep("smoke") if t.config.agent_name == "dqn")
+    with pytest.raises(UserError, match="holds a run with another configuration"):
+        atari.find(trial.config, tmp_path / "atari-curves")
+
+
+def test_the_friendly_face_plays_too(smoke):
+    path = smoke / "atari-runs" / "breakout-boot-k2-160steps-seed0" / "models" / "last.safetensors"
+    model = BootstrappedDQN.load(path, "atari:breakout")
+    envs = AtariEnvs("atari:breakout")
+    obs = envs.reset([3])
+    action, belief = model.predict(obs[0])
+    assert 0 <= action < 4
+    assert belief.q.shape == (2, 4)
+    actions, _ = model.predict(np.concatenate([obs, obs]))
+    assert actions.tolist() == [action, action]
+    with pytest.raises(UserError, match=r"expected an observation of shape \(4, 84, 84\)"):
+        model.predict(obs[0][:3])
