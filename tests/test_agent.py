@@ -11,7 +11,7 @@ import pytest
 
 from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network, make_optimizer
 from bootdqn.errors import UserError
-from bootdqn.types import Actor
+from bootdqn.types import Actor, Transition
 from helpers import VECTOR, batch, linear_learner, small_agent, trees_equal
 
 
@@ -281,3 +281,24 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
 def test_bad_configurations_say_what_is_wrong(options, message):
     with pytest.raises(UserError, match=message):
         AgentConfig(**options)
+
+
+def test_a_trunk_may_mix_precisions():
+    class Mixed(eqx.Module):
+        first: eqx.nn.Linear
+        second: eqx.nn.Linear
+
+        def __call__(self, x):
+            return self.second(self.first(x).astype(jnp.bfloat16)).astype(jnp.float32)
+
+    def trunk(key):
+        return Mixed(eqx.nn.Linear(2, 3, key=key), eqx.nn.Linear(3, 4, dtype=jnp.bfloat16, key=key))
+
+    config = AgentConfig(num_heads=2, hidden=(4,), batch_size=2)
+    agent = make_agent(config, make_network(config, VECTOR, 2, trunk), 2)
+    learner = agent.init(jax.random.key(0))
+    transitions = Transition(
+        *(jnp.ones((2, 2)), jnp.array([0, 1]), jnp.ones(2), jnp.ones(2), jnp.ones((2, 2)), jnp.ones((2, 2)))
+    )
+    after, _ = agent.update(learner, transitions)
+    assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, learner)

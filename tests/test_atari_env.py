@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from types import SimpleNamespace
 from typing import Any
 
+import ale_py
 import gymnasium
 import jax.numpy as jnp
 import numpy as np
@@ -366,7 +367,7 @@ def test_names():
     ],
 )
 def test_wrong_names(name: str, message: str):
-    for use in (AtariEnvs, protocol_of, protocol_card, protocol_line):
+    for use in (AtariEnvs, protocol_of, card_of):
         with pytest.raises(UserError) as error:
             use(name)
         assert message in str(error.value)
@@ -390,10 +391,14 @@ def test_other_mistakes(monkeypatch: pytest.MonkeyPatch):
         AtariEnvs("atari:breakout")
 
 
+def card_of(name: str) -> dict[str, Any]:
+    return protocol_card(name, clip_rewards=True, evaluation_epsilon=0.05)
+
+
 def test_protocol_card():
     path = roms.get_rom_path("space_invaders")
     assert path is not None
-    card = protocol_card("atari:space_invaders,modern")
+    card = card_of("atari:space_invaders,modern")
     assert json.loads(json.dumps(card)) == card
     assert (card["game"], card["title"]) == ("space_invaders", "Space Invaders")
     assert asdict(MODERN).items() <= card.items()
@@ -401,15 +406,20 @@ def test_protocol_card():
     assert card["rom_md5"] == "72ffbef6504b75e69ee1045af9075f66"
     assert card["rom_sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
     assert card["gymnasium"] == gymnasium.__version__
-    assert card["ale_py"] == protocol_line("atari:pong").rpartition(" ")[2]
+    assert card["ale_py"] == ale_py.__version__
+    assert (card["clip_rewards"], card["evaluation_epsilon"]) == (True, 0.05)
 
 
 def test_protocol_line():
     start = "repeat 4, max-pool 2, 84x84 grey, stack 4, up to 30 no-ops, "
-    end = "at most 108,000 frames, life loss ends the future in training, rewards clipped in training; ale-py "
-    line, modern = protocol_line("atari:breakout"), protocol_line("atari:breakout,modern")
-    assert line.startswith(f"{start}minimal actions, no sticky actions, {end}")
-    assert modern.startswith(f"{start}all 18 actions, sticky actions 0.25, {end}")
+    end = "at most 108,000 frames, life loss ends the future in training, rewards clipped in training, "
+    end += "evaluated with epsilon 0.05; ale-py 7.6.5"  # that of the card, whatever is there now
+    line, modern = (
+        protocol_line({**card_of(name), "ale_py": "7.6.5"}) for name in ("atari:pong", "atari:pong,modern")
+    )
+    assert line == f"{start}minimal actions, no sticky actions, {end}"
+    assert modern == f"{start}all 18 actions, sticky actions 0.25, {end}"
+    assert "clipped" not in protocol_line({**card_of("atari:pong"), "clip_rewards": False})
 
 
 def test_pictures_stay_pictures():
@@ -422,6 +432,8 @@ def test_pictures_stay_pictures():
     assert (observations.is_batch(batch), observations.is_batch(batch[0])) == (True, False)
     with pytest.raises(UserError, match=r"expected an observation of shape \(2, 3, 5\)"):
         observations.is_batch(batch[0, 0])
+    with pytest.raises(UserError, match="expected pictures of bytes, got float64"):
+        observations.row(batch[0] / 255)
     assert (observations.encoding.kind, observations.encoding.size) == ("pictures", 30)
     encoded = observations.encoding(jnp.asarray(batch[0]))
     assert encoded.dtype == jnp.uint8

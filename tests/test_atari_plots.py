@@ -1,5 +1,6 @@
 """Figures and summaries of the Atari experiments, from rows made up by hand."""
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -262,7 +263,8 @@ def games_49(monkeypatch):
     def keep(_stem, _title, drawn, **_):
         games.update({game.title: game for game in drawn})
 
-    monkeypatch.setattr("bootdqn.experiments.atari_49.plot.save_games", keep)
+    # The package's attribute of that name is the function.
+    monkeypatch.setattr(sys.modules["bootdqn.experiments.atari_49.plot"], "save_games", keep)
     return games
 
 

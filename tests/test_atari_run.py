@@ -3,20 +3,26 @@
 import dataclasses
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bootdqn import BootstrappedDQN
-from bootdqn.agent import AGENTS, ATARI_AGENTS
+from bootdqn.agent import AGENTS, ATARI_AGENTS, make_agent, make_network
 from bootdqn.cli.main import main
-from bootdqn.envs.atari import AtariEnvs
+from bootdqn.envs.atari import PAPER, AtariEnvs
 from bootdqn.errors import UserError
 from bootdqn.experiments.atari import run as atari
 from bootdqn.experiments.catalog import EXPERIMENTS
-from bootdqn.experiments.runner import read_results
-from bootdqn.gym_run import default_config
+from bootdqn.experiments.runner import Context, read_results
+from bootdqn.gym_run import GymRun, default_config
+from bootdqn.loops.evaluate import VOTE, evaluate, make_chooser
 from bootdqn.loops.host import HostTraining
+from bootdqn.types import Belief, Encoding
 
 TINY = {"num_heads": 3, "hidden": (8,), "batch_size": 4, "replay_capacity": 3000, "mask_probability": 0.5}
 
@@ -131,6 +137,63 @@ def test_a_shared_run_of_another_configuration_is_refused(smoke, tmp_path):
     (trial,) = (t for t in EXPERIMENTS["atari-curves"].sweep("smoke") if t.config.agent_name == "dqn")
     with pytest.raises(UserError, match="holds a run with another configuration"):
         atari.find(trial.config, tmp_path / "atari-curves")
+
+
+def test_a_run_that_was_killed_at_its_very_start_begins_anew(tmp_path):
+    (trial,) = (t for t in EXPERIMENTS["atari-curves"].sweep("smoke") if t.config.agent_name == "dqn")
+    path = tmp_path / "atari-runs" / trial.name
+    path.mkdir(parents=True)
+    for name in ("config.json", "run.json", "metrics.csv"):
+        (path / name).write_text("{}")
+    context = Context(lambda: False, lambda share: None, ThreadPoolExecutor(1), tmp_path / "atari-curves")
+    rows = atari.run(trial.config, context)
+    assert rows is not None
+    assert [row["step"] for row in rows] == ["80", "160"]
+    assert "evaluated with epsilon 0.05" in rows[0]["protocol"]
+    assert [row["episodes"] for row in rows] == ["0", "0"]  # none ends in 20 steps
+
+
+def test_a_run_of_another_protocol_does_not_go_on(smoke, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(smoke / "atari-runs" / "breakout-dqn-k1-160steps-seed0", path)
+    card = json.loads((path / "protocol.json").read_text())
+    (path / "protocol.json").write_text(json.dumps({**card, "ale_py": "0.1"}))
+    with pytest.raises(UserError, match=r"began with another protocol: ale_py was 0.1 and is \d"):
+        GymRun.resume(path, show=lambda text: None)
+
+
+def test_too_little_memory_is_said_before_it_is_taken(capsys):
+    assert main(["train", "atari:pong", "--replay-capacity", "50000000", "--out", "/dev/null/run"]) == 2
+    assert "GB of memory is free" in capsys.readouterr().err
+
+
+def test_evaluation_by_steps_counts_what_ended_and_else_what_there_is():
+    envs = AtariEnvs("atari:freeway", 2, dataclasses.replace(PAPER, max_episode_frames=40))
+
+    def up(params, keys, obs, policies, tick, epsilon) -> Any:
+        assert epsilon == 0.25
+        return np.ones(2, np.int32), Belief(*[jnp.zeros(2)] * 5)
+
+    (found,) = evaluate(envs, up, None, [VOTE, VOTE], episodes=1, steps=33, epsilon=0.25, seed=[1])
+    assert (found.ended, len(found.returns)) == (6, 6)  # of ten steps, and one to begin anew
+    (found,) = evaluate(envs, up, None, [VOTE, VOTE], episodes=1, steps=9, epsilon=0.25, seed=[1])
+    assert (found.ended, len(found.returns)) == (0, 2)
+
+
+def test_random_actions_in_evaluations():
+    """With epsilon 1 all actions are as likely; with 0 always the same is chosen."""
+    config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=2, hidden=(8,))
+    agent = make_agent(config, make_network(config, Encoding("pictures", 28224), 4), 4)
+    params = agent.init(jax.random.key(0)).params
+    obs = np.zeros((4, 4, 84, 84), np.uint8)
+    chooser, keys = make_chooser(agent), jax.random.split(jax.random.key(1), 4)
+    chosen = {
+        epsilon: np.concatenate([chooser(params, keys, obs, np.full(4, -2), t, epsilon)[0] for t in range(100)])
+        for epsilon in (0.0, 0.5, 1.0)
+    }
+    assert len(np.unique(chosen[0.0])) == 1
+    assert np.bincount(chosen[1.0], minlength=4).min() > 70
+    assert 200 < (chosen[0.5] == chosen[0.0]).sum() < 300  # a half, and a quarter of the other
 
 
 def test_the_friendly_face_plays_too(smoke):

@@ -43,10 +43,11 @@ def test_python_snippets_run(snippet, capsys, tmp_path, monkeypatch):
         assert re.match(r"\{0: \d+, 1: \d+\} \[", capsys.readouterr().out)  # both seeds learned
 
 
-GYMNASIUM_PAGE = (ROOT / "docs" / "gymnasium.md").read_text()
+COMMAND_PAGES = [README, *((ROOT / "docs" / f"{name}.md").read_text() for name in ("gymnasium", "atari"))]
+SHORT_ATARI = "--steps 60 --heads 2 --hidden 8 --batch-size 4 --replay-capacity 200 --learning-start-steps 20"
 
 
-@pytest.mark.parametrize("command", [*commands("bootdqn"), *commands("bootdqn", GYMNASIUM_PAGE)])
+@pytest.mark.parametrize("command", [command for page in COMMAND_PAGES for command in commands("bootdqn", page)])
 def test_commands_run(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     arguments = shlex.split(command)[1:]
@@ -57,6 +58,8 @@ def test_commands_run(command, tmp_path, monkeypatch):
         return
     # As shown, but short: the last flag counts.
     short = ["--steps", "60"] if "CartPole-v1" in arguments else ["--episodes", "2"]
+    if "atari:breakout" in arguments:
+        short = [*SHORT_ATARI.split(), "--evaluate-every-steps", "0"]
     flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"], "doctor": []}
     if arguments[0] == "evaluate":  # what was trained by the command above it
         assert main(["train", "CartPole-v1", "--steps", "60", "--out", arguments[1]]) == 0

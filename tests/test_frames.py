@@ -37,7 +37,7 @@ EVENTS = st.sampled_from(["on", "on", "on", "terminated", "life_lost", "truncate
 @given(
     events=st.lists(st.lists(EVENTS, min_size=3, max_size=3), min_size=2, max_size=40),
     num_slots=st.integers(1, 3),
-    ticks_of_room=st.integers(6, 50),
+    ticks_of_room=st.integers(7, 50),
     restarts=st.sets(st.integers(1, 39), max_size=3),
 )
 def test_equals_a_list_of_whole_transitions(events, num_slots, ticks_of_room, restarts):
@@ -134,5 +134,31 @@ def test_memory_and_room():
     replay = FrameReplay(1_000_000, num_slots=1, num_heads=10)
     assert replay.memory_bytes < 7.6e9
     assert FrameReplay(100, num_slots=8, num_heads=1, shape=SHAPE).capacity == 96
-    with pytest.raises(UserError, match="replay_capacity must exceed 40 with 8 environments, got 40"):
-        FrameReplay(40, num_slots=8, num_heads=1)
+    with pytest.raises(UserError, match="replay_capacity must be at least 56 with 8 environments, got 55"):
+        FrameReplay(55, num_slots=8, num_heads=1)
+    huge = FrameReplay(10**9, num_slots=1, num_heads=1)  # what cannot be allocated can be asked for its size
+    assert huge.memory_bytes > 7e12
+
+
+@pytest.mark.parametrize("num_slots", [1, 2])
+def test_the_smallest_replay_always_has_something_to_sample(num_slots):
+    replay = FrameReplay(7 * num_slots, num_slots=num_slots, num_heads=1, shape=SHAPE)
+    rng = np.random.default_rng(0)
+    fresh, over = np.ones(num_slots, bool), np.zeros(num_slots, bool)
+    for tick in range(300):
+        replay.add(
+            np.zeros((num_slots, *SHAPE), np.uint8),
+            fresh=fresh,
+            action=np.zeros(num_slots),
+            reward=np.zeros(num_slots),
+            discount=np.zeros(num_slots),
+            mask=np.zeros((num_slots, 1)),
+            acted=~over,
+        )
+        if tick:
+            assert len(replay.sample(rng, 3).action) == 3
+        fresh, over = over, ~over & (rng.random(num_slots) < 0.3)
+        if rng.random() < 0.2 and not over.any():
+            replay.close(np.zeros((num_slots, *SHAPE), np.uint8))
+            assert len(replay.sample(rng, 3).action) == 3
+            fresh, over = np.ones(num_slots, bool), np.zeros(num_slots, bool)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import trim_mean
 
-from bootdqn.experiments.atari.paper import PAPER_AREAS, PAPER_SCORES, PRINTED_AVERAGE, title
+from bootdqn.envs.atari import GAMES
+from bootdqn.experiments.atari.paper import PAPER_AREAS, PAPER_SCORES, PRINTED_AVERAGE
 from bootdqn.stats import (
     auc,
     cumulative_reward,
@@ -141,17 +142,5 @@ def test_areas_times_nature_scores_are_scores():
     assert asteroids < PAPER_SCORES["Asteroids"].random
 
 
-ROMS = """
-alien amidar assault asterix asteroids atlantis bank_heist battle_zone beam_rider bowling boxing breakout centipede
-chopper_command crazy_climber demon_attack double_dunk enduro fishing_derby freeway frostbite gopher gravitar hero
-ice_hockey jamesbond kangaroo krull kung_fu_master montezuma_revenge ms_pacman name_this_game pong private_eye
-qbert riverraid road_runner robotank seaquest space_invaders star_gunner tennis time_pilot tutankham up_n_down
-venture video_pinball wizard_of_wor zaxxon
-"""
-
-
-def test_titles_of_all_roms():
-    assert [title(rom) for rom in ROMS.split()] == list(PAPER_SCORES)
-    assert title("MsPacman") == title("ms_pacman") == "Ms Pacman"
-    with pytest.raises(KeyError):
-        title("adventure")
+def test_games_are_those_of_the_table():
+    assert list(GAMES.values()) == list(PAPER_SCORES)

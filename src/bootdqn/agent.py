@@ -241,7 +241,7 @@ def _all_at_once(gradient: Params) -> Params:
     if not of_trunk:
         return gradient
     ready = 0.0 * of_trunk[0].ravel()[0]
-    return jax.tree.map(lambda leaf: leaf + ready, gradient)
+    return jax.tree.map(lambda leaf: leaf + ready.astype(leaf.dtype), gradient)
 
 
 def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_actions: int) -> Agent:

@@ -76,6 +76,8 @@ class GymConfig:
     evaluation_steps: int = 0
     """Steps that the vote plays in an evaluation, in place of episodes, in four environments; the mean and the
     heads play in the last evaluation only, a quarter of that each. 0 for episodes."""
+    evaluation_epsilon: float = 0.0
+    """Probability of a uniformly random action in evaluations."""
     checkpoint_every_steps: int = 20_000
     """Steps from one checkpoint to the next; all slots then start fresh episodes."""
 
@@ -95,6 +97,8 @@ class GymConfig:
             require(isinstance(value, int), f"{name} must be a whole number, got {value!r}")
             least = 0 if name in ("seed", "evaluate_every_steps", "evaluation_steps") else 1
             require(value >= least, f"{name} must be at least {least}, got {value}")
+        epsilon = self.evaluation_epsilon
+        require(0 <= epsilon <= 1, f"evaluation_epsilon must be in [0, 1], got {epsilon}")
         require(self.steps < 2**31, f"steps must be below 2**31, got {self.steps}")
         require(self.seed < 2**32, f"seed must be below 2**32, got {self.seed}")
 
@@ -121,6 +125,8 @@ def default_config(env: str | None, agent: str) -> GymConfig:
         steps=50_000_000,
         evaluate_every_steps=250_000,
         evaluation_steps=125_000,
+        evaluation_epsilon=0.05,
+        checkpoint_every_steps=100_000,
     )
 
 
@@ -163,8 +169,8 @@ class GymRun:
             self.directory = RunDirectory(out, config=record, command=command, tables=tables)
             self._checkpoints = Checkpoints(out)
             try:
-                if config.env is not None and is_atari(config.env):
-                    write_json(out / "protocol.json", protocol_card(config.env))
+                if self.protocol is not None:
+                    write_json(out / "protocol.json", self.protocol)
                 self._save_checkpoint()
             except BaseException as error:
                 self._fail(error)
@@ -183,6 +189,8 @@ class GymRun:
         self = cls.__new__(cls)
         config = parse_config(read_json(path / "config.json"), path / "config.json")
         self._set_up(config, source, None, trunk, show)
+        if self.protocol is not None:
+            _require_same_protocol(self.protocol, path / "protocol.json")
         self._checkpoints = Checkpoints(path)
         checkpoint = self._checkpoints.load(show)
         if checkpoint is None:
@@ -210,6 +218,14 @@ class GymRun:
             )
         self.config = config
         self.source = given
+        self.protocol: dict[str, Any] | None = None
+        """Of an Atari game: what decides what its scores mean."""
+        if config.env is not None and is_atari(config.env):
+            self.protocol = protocol_card(
+                config.env,
+                clip_rewards=config.agent.clip_rewards,
+                evaluation_epsilon=config.evaluation_epsilon,
+            )
         self.envs = envs or make_envs(given, config.num_envs, config.vectorization)
         self.training = HostTraining(self.envs, config.agent, seed=config.seed, steps=config.steps, trunk=trunk)
         if self.training.frames is not None:
@@ -360,6 +376,7 @@ class GymRun:
                 policies,
                 episodes=config.evaluation_episodes,
                 steps=steps,
+                epsilon=config.evaluation_epsilon,
                 seed=[config.seed, step, 1 + number],
                 should_stop=should_stop,
             )
@@ -498,7 +515,7 @@ class GymRun:
             metrics=path / "metrics.csv",
             evaluations=path / "evaluations.csv",
             colour=AGENT_COLOURS[self.config.agent_name],
-            note=protocol_line(env) if (env := self.config.env) is not None and is_atari(env) else "",
+            note="" if self.protocol is None else protocol_line(self.protocol),
         )
         best = None if np.isinf(self.best) else self.best
         self.directory.finish(
@@ -527,12 +544,23 @@ class GymRun:
             raise UserError(f"the run stopped at step {self.training.counters.step}: {error}; {advice}") from None
 
 
+def _require_same_protocol(card: dict[str, Any], path: Path) -> None:
+    """Refuse to go on with a game that is not what it was."""
+    begun = read_json(path)
+    changed = [
+        f"{name} was {begun.get(name)} and is {card.get(name)}"
+        for name in card | begun
+        if begun.get(name) != card.get(name)
+    ]
+    require(not changed, f"the run in {path.parent} began with another protocol: {'; '.join(changed)}")
+
+
 def report_card(step: int, found: Sequence[Evaluation], head_steps: Sequence[int]) -> list[tuple[Any, ...]]:
     """Rows of `evaluations.csv`: what each policy collects, and which share of the data is a head's, if any."""
     total = max(sum(head_steps), 1)
     return [
         (
-            *(step, policy_name(e.policy), len(e.returns), e.returns.mean(), e.returns.min(), e.returns.max()),
+            *(step, policy_name(e.policy), e.ended, e.returns.mean(), e.returns.min(), e.returns.max()),
             *(round(e.entropy, 6), round(head_steps[e.policy] / total, 6) if e.policy >= 0 and head_steps else ""),
         )
         for e in found

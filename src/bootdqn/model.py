@@ -48,7 +48,8 @@ class BootstrappedDQN:
         num_envs: copies of the environment that are played side by side, each by its own head.
         vectorization: copies in this process (`sync`), in a process each (`async`), or the environment's `own`
             vector version.
-        trunk: (key) -> an Equinox module that heads share, from the flat observation to features.
+        trunk: (key) -> an Equinox module that heads share, from the flat observation to features; on Atari games,
+            from bytes [4, 84, 84].
         options: fields of `AgentConfig` that differ from the named agent's, such as `num_heads=20`.
     """
 
@@ -85,6 +86,7 @@ class BootstrappedDQN:
         progress: bool = False,
         evaluate_every_steps: int = 0,
         evaluation_episodes: int = GymConfig.evaluation_episodes,
+        evaluation_steps: int = 0,
         checkpoint_every_steps: int = GymConfig.checkpoint_every_steps,
         tensorboard: bool = False,
         on_episode: Callable[[Any], None] | None = None,
@@ -98,6 +100,7 @@ class BootstrappedDQN:
             progress: show it.
             evaluate_every_steps: steps from one evaluation to the next; 0 for none.
             evaluation_episodes: of every policy, in environments of its own.
+            evaluation_steps: that the vote plays in place of episodes; others play in the last evaluation only.
             checkpoint_every_steps: after so many steps all copies start fresh episodes, and a checkpoint is
                 written.
             tensorboard: also write TensorBoard's files.
@@ -109,6 +112,7 @@ class BootstrappedDQN:
             steps=steps,
             evaluate_every_steps=evaluate_every_steps,
             evaluation_episodes=evaluation_episodes,
+            evaluation_steps=evaluation_steps,
             checkpoint_every_steps=checkpoint_every_steps,
         )
         if self._source is None:
@@ -157,7 +161,7 @@ class BootstrappedDQN:
         # One key for all: what is chosen does not depend on what it is beside.
         keys = jnp.broadcast_to(jax.random.key(seed), (len(rows),))
         numbers = np.full(len(rows), number, np.int32)
-        chosen, belief = network.chooser(self.params, keys, rows, numbers, 0)
+        chosen, belief = network.chooser(self.params, keys, rows, numbers, 0, 0.0)
         belief = jax.tree.map(np.asarray, belief)
         divided = belief.votes.max(axis=1) / num_heads < abstain_below
         actions = np.where(divided, ABSTAIN, np.asarray(chosen) + network.first_action)
@@ -285,6 +289,7 @@ class BootstrappedDQN:
                 self.params,
                 policies,
                 episodes=episodes,
+                epsilon=self.config.evaluation_epsilon,
                 seed=[self.config.seed, seed],
             )
         finally:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bootdqn.doctor import Finding, examine
+from bootdqn.envs.atari import is_atari
 from bootdqn.envs.host import EnvSource, is_compiled
 from bootdqn.errors import UserError, require
 
@@ -53,7 +54,7 @@ def find_source(name: str) -> EnvSource:
     """What `name` means: that name, or the callable that it gives as module:callable."""
     module_name, _, attribute = name.partition(":")
     # What Gymnasium calls module:name has a version, as in ale_py:ALE/Pong-v5, and is no identifier.
-    if is_compiled(name) or not attribute.isidentifier():
+    if is_compiled(name) or is_atari(name) or not attribute.isidentifier():
         return name
     here = str(Path.cwd())
     if here not in sys.path:

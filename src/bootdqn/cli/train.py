@@ -84,6 +84,8 @@ class GymOptions:
     """Episodes an evaluation: of the vote, of the mean, and of every head."""
     evaluation_steps: int = GymConfig.evaluation_steps
     """Steps that the vote plays in an evaluation, in place of episodes; others play in the last one only."""
+    evaluation_epsilon: float = GymConfig.evaluation_epsilon
+    """Probability of a random action in evaluations."""
     checkpoint_every_steps: int = GymConfig.checkpoint_every_steps
     """Steps from one checkpoint to the next; all copies then start fresh episodes."""
     tensorboard: bool = False
@@ -112,7 +114,10 @@ def main(arguments: list[str]) -> int:
             agent=agent,
             steps=config.steps,
             evaluate_every_steps=config.evaluate_every_steps,
-            evaluation_steps=config.evaluation_steps,
+            # Who asks for episodes gets them.
+            evaluation_steps=0 if "--evaluation-episodes" in arguments else config.evaluation_steps,
+            evaluation_epsilon=config.evaluation_epsilon,
+            checkpoint_every_steps=config.checkpoint_every_steps,
             config=config.agent,
         )
     options = tyro.cli(kind, prog="bootdqn train", description=_DESCRIPTION, args=arguments, default=default)
@@ -144,6 +149,7 @@ def _train_on_gymnasium(options: GymOptions, command: str) -> int:
         evaluate_every_steps=options.evaluate_every_steps,
         evaluation_episodes=options.evaluation_episodes,
         evaluation_steps=options.evaluation_steps,
+        evaluation_epsilon=options.evaluation_epsilon,
         checkpoint_every_steps=options.checkpoint_every_steps,
     )
     run = GymRun(config, out=options.out or _default_out(config), command=command)

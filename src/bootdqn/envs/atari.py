@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,8 +55,6 @@ class Protocol:
     """After these, no-ops not counted, an episode is truncated."""
     life_loss_ends_future: bool = True
     """Whether training sees no future beyond a lost life; the episode goes on until the game is over."""
-    clip_rewards: bool = True
-    """Whether training sees rewards within [-1, 1]; scores are never clipped."""
 
     def __post_init__(self) -> None:
         require(
@@ -158,8 +156,14 @@ def protocol_of(name: str) -> Protocol:
     return _parse(name)[1]
 
 
-def protocol_card(name: str) -> dict[str, Any]:
-    """All that determines what a name stands for, as JSON."""
+def protocol_card(name: str, *, clip_rewards: bool, evaluation_epsilon: float) -> dict[str, Any]:
+    """All that decides what scores in a game mean, as JSON.
+
+    Args:
+        name: of the game.
+        clip_rewards: whether training sees rewards within [-1, 1]; scores are never clipped.
+        evaluation_epsilon: probability of a random action in evaluations.
+    """
     game, protocol = _parse(name)
     ale_py = _ale_py()
     rom = ale_py.roms.get_rom_path(game).read_bytes()
@@ -167,6 +171,8 @@ def protocol_card(name: str) -> dict[str, Any]:
         "game": game,
         "title": GAMES[game],
         **dataclasses.asdict(protocol),
+        "clip_rewards": clip_rewards,
+        "evaluation_epsilon": evaluation_epsilon,
         "ale_py": ale_py.__version__,
         "gymnasium": gymnasium.__version__,
         "rom_md5": hashlib.md5(rom).hexdigest(),
@@ -174,23 +180,23 @@ def protocol_card(name: str) -> dict[str, Any]:
     }
 
 
-def protocol_line(name: str) -> str:
-    """The protocol in one line, to go under a figure."""
-    protocol = protocol_of(name)
-    sticky = protocol.sticky_probability
+def protocol_line(card: Mapping[str, Any]) -> str:
+    """A run's protocol card in one line, to go under a figure."""
+    sticky, epsilon = card["sticky_probability"], card["evaluation_epsilon"]
     parts = [
-        f"repeat {protocol.action_repeat}",
-        "max-pool 2" if protocol.max_pool else "no max-pool",
-        f"{protocol.height}x{protocol.width} {'grey' if protocol.grey else 'colour'}",
-        f"stack {protocol.stack}",
-        f"up to {protocol.max_noops} no-ops",
-        "all 18 actions" if protocol.full_actions else "minimal actions",
+        f"repeat {card['action_repeat']}",
+        "max-pool 2" if card["max_pool"] else "no max-pool",
+        f"{card['height']}x{card['width']} {'grey' if card['grey'] else 'colour'}",
+        f"stack {card['stack']}",
+        f"up to {card['max_noops']} no-ops",
+        "all 18 actions" if card["full_actions"] else "minimal actions",
         f"sticky actions {sticky:g}" if sticky else "no sticky actions",
-        f"at most {protocol.max_episode_frames:,} frames",
-        *["life loss ends the future in training"] * protocol.life_loss_ends_future,
-        *["rewards clipped in training"] * protocol.clip_rewards,
+        f"at most {card['max_episode_frames']:,} frames",
+        *["life loss ends the future in training"] * card["life_loss_ends_future"],
+        *["rewards clipped in training"] * card["clip_rewards"],
+        f"evaluated with epsilon {epsilon:g}",
     ]
-    return f"{', '.join(parts)}; ale-py {_ale_py().__version__}"
+    return f"{', '.join(parts)}; ale-py {card['ale_py']}"
 
 
 def _parse(name: str) -> tuple[str, Protocol]:

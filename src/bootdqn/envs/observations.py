@@ -80,7 +80,9 @@ class Observations:
         if "discrete" in self.layout:
             return (np.asarray(batch, np.int64) - self.layout["start"]).astype(np.int32)
         if "pictures" in self.layout:
-            return np.array(batch, np.uint8)
+            pictures = np.asarray(batch)
+            require(pictures.dtype == np.uint8, f"expected pictures of bytes, got {pictures.dtype}")
+            return pictures.copy()
         parts = _parts(self.layout, batch)
         flat = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
         return np.array(flat, self.dtype)  # a copy: environments may use theirs again

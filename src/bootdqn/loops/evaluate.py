@@ -13,7 +13,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.envs.host import Envs
-from bootdqn.policies import random_argmax
+from bootdqn.policies import epsilon_greedy, random_argmax
 from bootdqn.types import Agent, Belief, Learner, Params
 
 VOTE, MEAN = -1, -2
@@ -31,6 +31,8 @@ class Evaluation(NamedTuple):
     policy: int
     returns: NDArray[np.float64]
     """[episodes]"""
+    ended: int
+    """How many of these episodes came to their end; others stand as they did when the steps were used up."""
     entropy: float
     """Of the heads' vote, in nats, mean over the steps of these episodes: how much they disagree."""
 
@@ -42,14 +44,21 @@ def choose(key: Array, belief: Belief, policy: Array) -> Array:
     return random_argmax(key, scores)
 
 
-def make_chooser(agent: Agent) -> Callable[[Params, Array, Any, Any, int], tuple[Array, Belief]]:
-    """A jitted function (params, keys [S], obs [S, ...], policies [S], tick) -> (actions [S], beliefs [S])."""
+def make_chooser(agent: Agent) -> Callable[[Params, Array, Any, Any, int, float], tuple[Array, Belief]]:
+    """A jitted function (params, keys [S], obs [S, ...], policies [S], tick, epsilon) -> actions, beliefs [S]."""
 
-    def act(params: Params, keys: Array, obs: Array, policies: Array, tick: Array) -> tuple[Array, Belief]:
+    def act(
+        params: Params, keys: Array, obs: Array, policies: Array, tick: Array, epsilon: Array
+    ) -> tuple[Array, Belief]:
         learner = Learner(params, None, None, jnp.int32(0))
         beliefs = jax.vmap(lambda o: agent.belief(learner, o))(obs)
         keys = jax.vmap(lambda key: jax.random.fold_in(key, tick))(keys)
-        return jax.vmap(choose)(keys, beliefs, policies), beliefs
+
+        def one(key: Array, belief: Belief, policy: Array) -> Array:
+            action = choose(key, belief, policy)
+            return epsilon_greedy(jax.random.fold_in(key, 1), action, epsilon, belief.mean.shape[0])
+
+        return jax.vmap(one)(keys, beliefs, policies), beliefs
 
     return jax.jit(act)
 
@@ -62,6 +71,7 @@ def evaluate(
     *,
     episodes: int,
     steps: int | None = None,
+    epsilon: float = 0.0,
     seed: Sequence[int],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[Evaluation]:
@@ -73,7 +83,8 @@ def evaluate(
         params: of the heads.
         policies: heads, `VOTE` or `MEAN`; one may occur several times.
         episodes: of every slot, where no steps are given.
-        steps: of every slot. An episode counts if it ends within them; if none of a policy does, as far as it got.
+        steps: of every slot. An episode counts if it ends within them; if none of a slot does, as far as it got.
+        epsilon: probability of a uniformly random action.
         seed: words that everything random here derives from.
         should_stop: end early, with the episodes there are.
 
@@ -90,7 +101,7 @@ def evaluate(
     tick = 0
     wanted = episodes if steps is None else sys.maxsize
     while (min(map(len, returns)) < episodes if steps is None else tick < steps) and not should_stop():
-        actions, beliefs = chooser(params, keys, obs, numbers, tick)
+        actions, beliefs = chooser(params, keys, obs, numbers, tick, epsilon)
         step = envs.step(np.asarray(actions))
         counts = step.valid & (np.array([len(r) for r in returns]) < wanted)
         current += np.where(counts, step.reward, 0)
@@ -103,9 +114,9 @@ def evaluate(
     found = []
     for policy in dict.fromkeys(policies):
         slots = np.flatnonzero(numbers == policy)
-        of_policy = np.array([r for slot in slots for r in returns[slot]])
-        if steps is not None and not len(of_policy):
-            of_policy = current[slots]
+        ended = sum(len(returns[slot]) for slot in slots)
+        partly = [] if steps is None else [current[slot] for slot in slots if not returns[slot]]
+        of_policy = np.array([*(r for slot in slots for r in returns[slot]), *partly])
         mean_entropy = entropy[slots].sum() / max(made[slots].sum(), 1)
-        found.append(Evaluation(policy, of_policy, float(mean_entropy)))
+        found.append(Evaluation(policy, of_policy, ended, float(mean_entropy)))
     return found

@@ -85,6 +85,10 @@ class Counters(NamedTuple):
     """Steps that every head has collected."""
 
 
+_SAMPLING = 2
+"""Sets apart the seeds of batches from those of environments and evaluations."""
+
+
 class _Tick(NamedTuple):
     """What there is to learn from."""
 
@@ -271,7 +275,7 @@ class HostTraining:
 
     def update_from_frames(self, frames: FrameReplay, index: int) -> None:
         """Make the update with the number `index`, which alone decides what is sampled."""
-        rng = np.random.default_rng([self.seed, index])
+        rng = np.random.default_rng([self.seed, index, _SAMPLING])
         self.learned = self._program.update(self.learned, frames.sample(rng, self.config.batch_size))
 
     def _count_steps(self, step: HostStep) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +13,9 @@ from bootdqn.errors import require
 
 STACK = 4
 """Frames that one observation consists of."""
+_LEAST_TICKS = STACK + 3
+"""With these, something can be sampled whatever happened: the last rows may be the end of an episode, that of one
+which a checkpoint broke off, and the newest."""
 
 
 class FrameBatch(NamedTuple):
@@ -33,29 +38,35 @@ class FrameReplay:
     """
 
     def __init__(self, capacity: int, *, num_slots: int, num_heads: int, shape: tuple[int, int] = (84, 84)):
-        """Room for `capacity` rows, which memory is taken for as they come."""
+        """Room for `capacity` rows; nothing is allocated before it is used."""
+        least = _LEAST_TICKS * num_slots
         require(
-            capacity > (STACK + 1) * num_slots,
-            f"replay_capacity must exceed {(STACK + 1) * num_slots} with {num_slots} environments, got {capacity}",
+            capacity >= least,
+            f"replay_capacity must be at least {least} with {num_slots} environments, got {capacity}",
         )
         self.capacity = capacity // num_slots * num_slots
         self.num_slots = num_slots
         self.added = 0
         """Rows ever added."""
-        self.rows: dict[str, NDArray[Any]] = {
-            "frame": np.zeros((self.capacity, *shape), np.uint8),
-            "action": np.zeros(self.capacity, np.int32),
-            "reward": np.zeros(self.capacity, np.float32),
-            "discount": np.zeros(self.capacity, np.float32),
-            "mask": np.zeros((self.capacity, num_heads), np.float32),
-            "depth": np.zeros(self.capacity, np.uint8),  # frames of its episode before it, up to those of a stack
-            "acted": np.zeros(self.capacity, bool),
+        self._fields = {
+            "frame": ((self.capacity, *shape), np.uint8),
+            "action": ((self.capacity,), np.int32),
+            "reward": ((self.capacity,), np.float32),
+            "discount": ((self.capacity,), np.float32),
+            "mask": ((self.capacity, num_heads), np.float32),
+            "depth": ((self.capacity,), np.uint8),  # frames of its episode before it, up to those of a stack
+            "acted": ((self.capacity,), np.bool_),
         }
+
+    @cached_property
+    def rows(self) -> dict[str, NDArray[Any]]:
+        """Fields of all rows [capacity, ...]."""
+        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self._fields.items()}
 
     @property
     def memory_bytes(self) -> int:
         """Of a replay that is full."""
-        return sum(field.nbytes for field in self.rows.values())
+        return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self._fields.values())
 
     def add(
         self,

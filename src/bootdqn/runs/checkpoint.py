@@ -29,6 +29,8 @@ from bootdqn.runs.directory import write_atomically
 
 FORMAT = "bootdqn-checkpoint-1"
 _KEPT = 2
+_ROWS_A_FILE = 20_000
+"""Of a replay, at most: a file is in memory three times while it is written."""
 
 
 class Replay(NamedTuple):
@@ -82,9 +84,10 @@ class Checkpoints:
                 if which == index and stop > first:
                     files[name] = digest
             first = max([first, *(_segment(name)[2] for name in files if _segment(name)[0] == index)])
-            if first < replay.added:
-                rows = replay.rows(np.arange(first, replay.added) % replay.capacity)
-                data, name = _serialized(rows), f"replay-{index}-{first:012}-{replay.added:012}.safetensors"
+            for start in range(first, replay.added, _ROWS_A_FILE):
+                stop = min(start + _ROWS_A_FILE, replay.added)
+                rows = replay.rows(np.arange(start, stop) % replay.capacity)
+                data, name = _serialized(rows), f"replay-{index}-{start:012}-{stop:012}.safetensors"
                 if replay.compress:
                     data, name = zlib.compress(data, 1), f"{name}.zlib"
                 files[name] = self._write(name, data)

@@ -49,10 +49,3 @@ PRINTED_AVERAGE = _AREAS.pop("Average")
 """Last row of table 2, which is not the mean of the others for `dqn` and `boot`."""
 PAPER_AREAS: dict[str, Areas] = _AREAS
 """Table 2, by the title of the game."""
-
-_TITLES = {game.replace(" ", "").lower(): game for game in PAPER_SCORES}
-
-
-def title(rom: str) -> str:
-    """Title of a game in the tables, from the name of its ROM, such as `space_invaders`."""
-    return _TITLES["".join(filter(str.isalnum, rom)).lower()]

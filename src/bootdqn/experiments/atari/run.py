@@ -6,6 +6,7 @@ A run is the ordinary one, with its directory and checkpoints, in `atari-runs` b
 from __future__ import annotations
 
 import csv
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -18,7 +19,7 @@ from bootdqn.errors import require
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Trial
 from bootdqn.gym_run import GymConfig, GymRun, default_config, parse_config
 from bootdqn.loops.groups import available_cores
-from bootdqn.runs.directory import read_json
+from bootdqn.runs.directory import lock_directory, read_json
 
 ACTION_REPEAT = 4
 """Frames a step."""
@@ -45,7 +46,12 @@ _SCHEDULES: dict[Preset, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "quick": (
         _QUICK_AGENT,
-        {"steps": 100_000, "evaluate_every_steps": 10_000, "evaluation_steps": 10_000},
+        {
+            "steps": 100_000,
+            "evaluate_every_steps": 10_000,
+            "evaluation_steps": 10_000,
+            "checkpoint_every_steps": 20_000,
+        },
     ),
     "paper": ({}, {}),
 }
@@ -101,20 +107,28 @@ def find(config: GymConfig, out: Path) -> list[Row] | None:
     if not (path / "run.json").exists() or read_json(path / "run.json")["status"] != "finished":
         return None
     _require_same(config, path)
+    protocol = protocol_line(read_json(path / "protocol.json"))
     with (path / "evaluations.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return [{"step": row["step"], "frames": ACTION_REPEAT * int(row["step"]), **row} for row in rows]
+    return [
+        {"protocol": protocol, "step": row["step"], "frames": ACTION_REPEAT * int(row["step"]), **row}
+        for row in rows
+    ]
 
 
 def run(config: GymConfig, context: Context) -> list[Row] | None:
     """Train to the end, from where the run stands if it was begun; its evaluations are the rows.
 
     Columns:
+        protocol: the run's card in a line.
         step, frames: at which it was evaluated.
         policy, episodes, mean_return, least_return, largest_return, entropy, data_share: see `evaluations.csv`.
     """
     path = _directory(config, context.out)
-    if (path / "config.json").exists():
+    if path.exists() and not any((path / "checkpoints").glob("*.json")):  # killed before there was anything
+        with lock_directory(path):
+            shutil.rmtree(path)
+    if path.exists():
         _require_same(config, path)
         training = GymRun.resume(path, show=lambda text: None)
     else:
@@ -141,7 +155,6 @@ def describe(config: GymConfig) -> Row:
         "mask_probability": config.agent.mask_probability,
         "seed": config.seed,
         "steps": config.steps,
-        "protocol": protocol_line(env),
     }
 
 
@@ -153,8 +166,8 @@ def cost(config: GymConfig) -> Cost:
     evaluated = config.steps // config.evaluate_every_steps * config.evaluation_steps
     total = config.steps / rate + evaluated * measured.step_seconds
     frames = min(agent.replay_capacity, config.steps)
-    # What a checkpoint keeps: two sets of parameters, targets and moments, and pictures at a tenth of their size.
-    disk = 2 * measured.learner_bytes + frames * 84 * 84 // 10
+    # Checkpoints: up to three sets of parameters, targets and moments, and pictures at a tenth of their size.
+    disk = 3 * measured.learner_bytes + frames * 84 * 84 // 10
     return Cost(
         core_seconds=total * available_cores(),
         least_seconds=total,

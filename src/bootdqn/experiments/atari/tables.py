@@ -11,7 +11,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from bootdqn.experiments.atari.paper import EPOCH_FRAMES, PAPER_FRAMES, PAPER_SCORES, title
+from bootdqn.envs.atari import GAMES
+from bootdqn.experiments.atari.paper import EPOCH_FRAMES, PAPER_FRAMES, PAPER_SCORES
 from bootdqn.experiments.runner import CsvRow
 from bootdqn.figures import AGENT_COLOURS
 from bootdqn.score_figures import Curve, CurvePanel, Level, save_curves
@@ -77,7 +78,7 @@ def gather_runs(rows: Iterable[CsvRow]) -> list[Run]:
         heads = [row for row in group if row["policy"].startswith("head") and row["step"] == last["step"]]
         runs.append(
             Run(
-                game=title(last["game"]),
+                game=GAMES[last["game"]],
                 agent=last["agent"],
                 heads=int(last["heads"]),
                 mask_probability=float(last["mask_probability"]),
