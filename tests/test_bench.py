@@ -3,11 +3,15 @@ import math
 import sys
 from dataclasses import replace
 
+import jax
+import numpy as np
 import pytest
 
-from bootdqn import bench
+from bootdqn import bench, bench_atari
+from bootdqn.agent import make_agent, make_network
 from bootdqn.cli.main import main
 from bootdqn.tabular.agents import TABULAR_AGENTS
+from bootdqn.types import Encoding
 
 
 def test_flops_by_hand():
@@ -17,6 +21,33 @@ def test_flops_by_hand():
     assert bench.update_flops(config, 4, 2) == 3 * 5 * per_sample
     one_forward_less = 2 * (2 * (28 + 14) + (28 + 14) + 14)
     assert bench.update_flops(replace(config, double_q=False), 4, 2) == 3 * 5 * one_forward_less
+
+
+def test_flops_of_pictures_by_hand():
+    # Multiply-adds of 20x20 pixels of 32 8x8x4 kernels, 9x9 of 64 4x4x32, 7x7 of 64 3x3x64, and a head's layers.
+    first, second, third = 3_276_800, 2_654_208, 1_806_336
+    head = 3136 * 512 + 512 * 4
+    forward = first + second + third + head
+    backward = 2 * forward - first
+    assert bench_atari.picture_update_flops(1, 4, 32) == 2 * 32 * (3 * forward + backward) == 2_780_692_480
+    assert bench_atari.picture_update_flops(10, 4, 32) == 2_780_692_480 + 2 * 32 * 5 * 9 * head
+
+
+def test_the_gradient_that_is_timed_is_that_of_an_update():
+    config = replace(bench_atari.CONFIG, num_heads=3, hidden=(8,))
+    agent = make_agent(config, make_network(config, Encoding("pictures", 4 * 84 * 84), 4), 4)
+    learner, batch = agent.init(jax.random.key(0)), bench_atari._random_batch(3, 4)
+    after, _ = jax.jit(agent.update)(learner, batch)
+    gradient = jax.jit(lambda learner, batch: bench_atari.loss_gradient(agent, learner, batch))
+    # After the first update the optimizer's running mean is 0.05 of the gradient, which sums over heads.
+    for mine, mean in zip(
+        jax.tree.leaves(gradient(learner, batch)), jax.tree.leaves(after.opt_state[0].mu), strict=True
+    ):
+        np.testing.assert_allclose(3 * mine, mean / 0.05, rtol=1e-3, atol=1e-6)
+    # And no root of the optimizer's is computed.
+    whole, part = (f.lower(learner, batch).compile().as_text() or "" for f in (jax.jit(agent.update), gradient))
+    assert "rsqrt" in whole
+    assert "rsqrt" not in part
 
 
 def test_bench_shows_and_writes_the_same_figures(tmp_path, monkeypatch, capsys):
@@ -77,9 +108,57 @@ def test_tabular_agents_are_timed(tmp_path, monkeypatch, capsys):
     assert f"takes {results['vmapped_ratio']:.2f} times as long" in text.replace("\n", " ")
 
 
-def test_peers_that_are_not_installed(monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "haiku", None)
-    assert main(["bench", "peers"]) == 2
+def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
+    """Without the other packages: something else plays their part."""
+    threads, played = [], []
+
+    def player(config, num_threads):
+        threads.append(num_threads)
+        return lambda steps: played.append(steps) or steps
+
+    monkeypatch.setattr(bench_atari, "_stable_baselines_player", player)
+    monkeypatch.setattr(bench_atari, "_pytorch_step", lambda config, batch, threads: lambda: None)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
+    monkeypatch.setattr(bench_atari, "keep_large_blocks", lambda: None)
+    monkeypatch.setattr(bench_atari, "available_cores", lambda: 2)
+    small = replace(bench_atari.CONFIG, hidden=(4,), batch_size=4, replay_capacity=100, learning_start_steps=16)
+    for name, value in (
+        ("CONFIG", small),
+        ("HEADS", (1, 2)),
+        ("SLOTS", (1, 3)),
+        ("LEARNER_TURNS", (1, 2)),
+        ("LOOP_STEPS", 12),
+        ("ENV_STEPS", 12),
+        ("BANDWIDTH_MEGABYTES", 1),
+    ):
+        monkeypatch.setattr(bench_atari, name, value)
+    assert main(["bench", "atari", "--json", str(tmp_path / "bench.json")]) == 0
+    assert threads == [1, 2]
+    assert played == [19, 19, *[12] * 8]  # both learn before they are timed
+    results = json.loads((tmp_path / "bench.json").read_text())
+    one, two = results["learner"]
+    assert one["gflops"] == pytest.approx(bench_atari.picture_update_flops(1, 4, 4) / one["ms"] / 1e6)
+    assert one["share_of_gemm_peak"] == pytest.approx(one["gflops"] / results["gemm_gflops"])
+    # Bytes of seven passes over weights and biases of the convolutions and of two heads.
+    assert two["optimizer_gb"] == pytest.approx(7 * 4 * (77_984 + 2 * (3137 * 4 + 5 * 4)) / 1e9)
+    assert results["growth_with_heads"]["ms"] == pytest.approx(two["ms"] / one["ms"])
+    rates = results["loop_steps_per_second"]
+    assert list(rates)[2:] == ["bootdqn, K=1", "bootdqn, K=2", "bootdqn, K=2, 3 slots"]
+    peer = max(rate for name, rate in rates.items() if name.startswith("stable-baselines3"))
+    assert results["loop_ratio"] == pytest.approx(
+        {"K=1": rates["bootdqn, K=1"] / peer, "K=2": rates["bootdqn, K=2"] / peer}
+    )
+    assert [row["steps_per_second"] for row in results["slots"]] == list(rates.values())[3:]
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 100
+    assert f"{rates['bootdqn, K=2, 3 slots']:.1f}" in text
+    assert f"{two['gradient_ms']:.1f}" in text
+
+
+@pytest.mark.parametrize(("name", "missing"), [("peers", "haiku"), ("atari", "torch")])
+def test_peers_that_are_not_installed(name, missing, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(["bench", name]) == 2
     error = capsys.readouterr().err
     assert error.startswith("bootdqn: error: ")
     assert "pip install 'bootdqn[peers]'" in error

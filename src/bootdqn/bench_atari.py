@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from importlib import metadata
+from statistics import median
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 
-from bootdqn.agent import AgentConfig
+from bootdqn.agent import ATARI_AGENTS, AgentConfig, make_agent, make_network, make_optimizer
+from bootdqn.bench import gemm_gflops
 from bootdqn.envs.atari import AtariEnvs
+from bootdqn.errors import UserError
+from bootdqn.loops.groups import available_cores
 from bootdqn.loops.host import HostTraining
 from bootdqn.memory import keep_large_blocks
+from bootdqn.networks import PICTURES
+from bootdqn.runs.directory import provenance
+from bootdqn.types import Actor, Agent, Encoding, Learner, Params, Transition
+
+CONFIG = replace(
+    ATARI_AGENTS["boot"],
+    epsilon_start=0.01,
+    epsilon_anneal_steps=0,
+    replay_capacity=4000,
+    learning_start_steps=2000,
+)
+"""The paper's agent once epsilon is annealed, with less to remember."""
+HEADS = (1, 10)
+"""K, of the learner's step and of the loop."""
+SLOTS = (1, 8, 32)
+"""Environments side by side, with the most heads."""
+LEARNER_TURNS = (8, 4)
+"""Rounds, and calls of each function in a round."""
+LOOP_ROUNDS = 4
+LOOP_STEPS = 192
+"""That a turn lasts."""
+ENV_STEPS = 2000
+"""That are timed together where nobody learns."""
+BANDWIDTH_MEGABYTES = 256
+"""Of the array that is read and written: more than caches hold."""
+_NUM_ACTIONS = 4
+"""Those of Breakout."""
 
 
 class AtariSpeed(NamedTuple):
@@ -44,6 +81,352 @@ def measure_atari(agent: AgentConfig, *, updates: int, steps: int = 100) -> Atar
     update_seconds = _mean_seconds(update, updates)
     envs.close()
     return AtariSpeed(step_seconds, update_seconds, training.memory_bytes() - frames.memory_bytes)
+
+
+def picture_update_flops(num_heads: int, num_actions: int, batch: int) -> int:
+    """Multiply-adds times two in the products of one double-Q update on pictures, as the maths has them.
+
+    Three forward passes (online at both observations, target at the next), and two products a layer backward:
+    one for the weights, one for the layer's input, which the first layer does not need.
+    """
+    # Pixels that come out, channels that come out, numbers that one of them is made from.
+    convolutions = [20 * 20 * 32 * 8 * 8 * 4, 9 * 9 * 64 * 4 * 4 * 32, 7 * 7 * 64 * 3 * 3 * 64]
+    heads = num_heads * (7 * 7 * 64 * 512 + 512 * num_actions)
+    return 2 * batch * (5 * (sum(convolutions) + heads) - convolutions[0])
+
+
+def bandwidth(repeats: int = 10) -> float:
+    """Gigabytes a second that are read and written while an array is updated in place: the best of several."""
+    increment = jax.jit(lambda x: x + 1, donate_argnums=0)
+    x = increment(jnp.zeros(BANDWIDTH_MEGABYTES * 2**18, jnp.float32))
+    best = math.inf
+    for _ in range(repeats):
+        jax.block_until_ready(x)
+        start = time.perf_counter()
+        x = jax.block_until_ready(increment(x))
+        best = min(best, time.perf_counter() - start)
+    return 2 * x.nbytes / best / 1e9
+
+
+def loss_gradient(agent: Agent, learner: Learner, batch: Transition) -> Params:
+    """The gradient of the mean loss of the heads: that of `agent.update`, divided by K, and nothing else of it.
+
+    The loss is what an update reports; as nothing else of the update is asked for, none of it is compiled.
+    """
+
+    def loss(params: Params) -> jax.Array:
+        return agent.update(learner._replace(params=params), batch)[1].loss
+
+    return jax.grad(loss)(learner.params)
+
+
+def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
+    """The Atari benchmark: the learner's step beside PyTorch's, and the whole loop beside stable-baselines3's DQN.
+
+    Blocks of memory are kept for the peers as for us, which makes them faster, too.
+
+    Args:
+        report: is told every figure as soon as it is there.
+    """
+    keep_large_blocks()
+    peers = {  # before anything is measured, as they may not be installed
+        f"stable-baselines3, {threads} thread{'s' * (threads > 1)}": _stable_baselines_player(CONFIG, threads)
+        for threads in _thread_numbers()
+    }
+
+    def machine() -> tuple[float, float]:
+        gemm, memory = gemm_gflops(), bandwidth()
+        report(f"machine: float32 GEMM {gemm:.0f} GFLOP/s, memory {memory:.1f} GB/s")
+        return gemm, memory
+
+    before = machine()
+    seconds = _take_turns(
+        {(heads, name): call for heads in HEADS for name, call in _learner_parts(heads).items()}, *LEARNER_TURNS
+    )
+    peak, memory = map(max, before, machine())
+    learner = []
+    for heads in HEADS:
+        row = _learner_row(heads, {name: seconds[k, name] for k, name in seconds if k == heads}, peak, memory)
+        learner.append(row)
+        report(
+            f"learner's step, K={heads}: {row['ms']:.1f} ms (gradient {row['gradient_ms']:.1f}, optimizer "
+            f"{row['optimizer_ms']:.1f}), PyTorch {row['pytorch_ms']:.1f} ms"
+        )
+    rates = _time_loops(peers, report)
+    slots = []
+    for num_envs in SLOTS:
+        alone = _environment_rate(num_envs)
+        report(f"{num_envs} environments alone: {alone:.0f} steps/s")
+        ours = rates[_loop_name(HEADS[-1], num_envs)]
+        slots.append({"envs": num_envs, "steps_per_second": ours, "environment_steps_per_second": alone})
+    peer_rate = max(rates[name] for name in peers)
+    return {
+        "benchmark": "atari",
+        "setting": f"Breakout, double-Q, centred RMSProp, batch {CONFIG.batch_size}, an update every 4 steps",
+        "cores": available_cores(),
+        "backend": jax.default_backend(),
+        **provenance(),
+        **{name: metadata.version(name) for name in ("torch", "stable-baselines3")},
+        "gemm_gflops": peak,
+        "bandwidth_gb_per_second": memory,
+        "learner": learner,
+        "growth_with_heads": {
+            name: learner[-1][name] / learner[0][name] for name in ("ms", "gflop", "optimizer_gb", "pytorch_ms")
+        },
+        "loop_steps_per_second": rates,
+        "loop_ratio": {f"K={heads}": rates[_loop_name(heads, 1)] / peer_rate for heads in HEADS},
+        "slots": slots,
+    }
+
+
+def _learner_parts(num_heads: int) -> dict[str, Callable[[], Any]]:
+    """What is timed of a learner: its step, the parts of that alone, acting, and the step in PyTorch."""
+    config = replace(CONFIG, num_heads=num_heads)
+    network = make_network(config, Encoding("pictures", math.prod(PICTURES)), _NUM_ACTIONS)
+    agent, optimizer = make_agent(config, network, _NUM_ACTIONS), make_optimizer(config)
+    key, batch = jax.random.key(0), _random_batch(num_heads, config.batch_size)
+    learner = agent.init(key)
+    gradient = jax.jit(partial(loss_gradient, agent))
+
+    def step(params: Params, state: optax.OptState, gradient: Params) -> tuple[Params, optax.OptState]:
+        # Results in the order of the arguments: what is donated is matched to them one after the other.
+        change, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, change), state
+
+    act = jax.jit(agent.act)
+    copy = jax.tree.map(jnp.copy, learner)
+    return {
+        "step": _chained(jax.jit(agent.update, donate_argnums=0), (learner,), batch),
+        "gradient": lambda: gradient(copy, batch),
+        "optimizer": _chained(
+            jax.jit(step, donate_argnums=(0, 1)),
+            jax.tree.map(jnp.copy, (copy.params, copy.opt_state)),
+            gradient(copy, batch),
+        ),
+        "act": lambda: act(key, copy, Actor(jnp.int32(0)), batch.obs[0], jnp.float32(0.01)),
+    } | {f"pytorch, {threads}": _pytorch_step(config, batch, threads) for threads in _thread_numbers()}
+
+
+def _chained(function: Callable[..., Any], state: tuple[Any, ...], *rest: Any) -> Callable[[], Any]:
+    """Calls of a function that takes over its state, the first of what it returns, from one to the next."""
+
+    def call() -> Any:
+        nonlocal state
+        results = function(*state, *rest)
+        state = results[: len(state)]
+        return results
+
+    return call
+
+
+def _learner_row(num_heads: int, seconds: dict[str, list[float]], peak: float, memory: float) -> dict[str, Any]:
+    """The figures of one learner, from the seconds of its parts and what the machine can do."""
+    ms = {name: min(values) * 1e3 for name, values in seconds.items()}
+    pytorch = min((name for name in seconds if name.startswith("pytorch")), key=ms.__getitem__)
+    gflop = picture_update_flops(num_heads, _NUM_ACTIONS, CONFIG.batch_size) / 1e9
+    # Read the gradient, the parameters and two moments; write all but the gradient.
+    optimizer_gb = 7 * 4 * _num_parameters(num_heads) / 1e9
+    return {
+        "heads": num_heads,
+        "ms": ms["step"],
+        "median_ms": median(seconds["step"]) * 1e3,
+        "gflop": gflop,
+        "gflops": gflop / ms["step"] * 1e3,
+        "share_of_gemm_peak": gflop / ms["step"] * 1e3 / peak,
+        "gradient_ms": ms["gradient"],
+        "gradient_share_of_gemm_peak": gflop / ms["gradient"] * 1e3 / peak,
+        "optimizer_ms": ms["optimizer"],
+        "optimizer_gb": optimizer_gb,
+        "optimizer_share_of_bandwidth": optimizer_gb / ms["optimizer"] * 1e3 / memory,
+        "act_ms": ms["act"],
+        "pytorch_ms": ms[pytorch],
+        "pytorch_median_ms": median(seconds[pytorch]) * 1e3,
+    }
+
+
+def _num_parameters(num_heads: int) -> int:
+    network = make_network(
+        replace(CONFIG, num_heads=num_heads), Encoding("pictures", math.prod(PICTURES)), _NUM_ACTIONS
+    )
+    leaves = jax.tree.leaves(jax.eval_shape(lambda key: jax.tree.leaves(network(key)), jax.random.key(0)))
+    return sum(leaf.size for leaf in leaves)
+
+
+def _random_batch(num_heads: int, size: int) -> Transition:
+    rng = np.random.default_rng(0)
+    obs, next_obs = (jnp.asarray(rng.integers(0, 256, (size, *PICTURES), np.uint8)) for _ in range(2))
+    action = jnp.asarray(rng.integers(0, _NUM_ACTIONS, size, np.int32))
+    reward = jnp.asarray(rng.normal(size=size), jnp.float32)
+    return Transition(obs, action, reward, jnp.full(size, 0.99), next_obs, jnp.ones((size, num_heads)))
+
+
+def _time_loops(peers: dict[str, Callable[[int], int]], report: Callable[[str], None]) -> dict[str, float]:
+    """Steps a second of whole trainings that take turns: the peers', and ours with heads and with slots."""
+    settings = [(heads, 1) for heads in HEADS] + [(HEADS[-1], num_envs) for num_envs in SLOTS if num_envs > 1]
+    trainings = {
+        _loop_name(heads, num_envs): HostTraining(
+            AtariEnvs("atari:breakout", num_envs),
+            replace(CONFIG, num_heads=heads),
+            seed=0,
+            steps=CONFIG.replay_capacity,
+        )
+        for heads, num_envs in settings
+    }
+    players = peers | {name: _host_player(training) for name, training in trainings.items()}
+    for play in players.values():  # until all learn, and have compiled
+        play(CONFIG.learning_start_steps + SLOTS[-1])
+    best = dict.fromkeys(players, 0.0)
+    for _ in range(LOOP_ROUNDS):
+        for name, play in players.items():
+            start = time.perf_counter()
+            steps = play(LOOP_STEPS)
+            rate = steps / (time.perf_counter() - start)
+            best[name] = max(best[name], rate)
+            report(f"{name}: {rate:.1f} steps/s")
+    for training in trainings.values():
+        training.envs.close()
+    return best
+
+
+def _loop_name(num_heads: int, num_envs: int) -> str:
+    return f"bootdqn, K={num_heads}" + f", {num_envs} slots" * (num_envs > 1)
+
+
+def _host_player(training: HostTraining) -> Callable[[int], int]:
+    """(number of steps) -> trains our agent at least so long, from where it was, and says how long."""
+    training.begin()
+
+    def play(steps: int) -> int:
+        start = training.counters.step
+        while training.counters.step < start + steps:
+            training.tick()
+        training.flush()
+        jax.block_until_ready(training.learned)
+        return training.counters.step - start
+
+    return play
+
+
+def _stable_baselines_player(config: AgentConfig, threads: int) -> Callable[[int], int]:
+    """(number of steps) -> trains stable-baselines3's DQN so long, on one environment, and says how long.
+
+    It has its own optimizer, Adam; pictures, rewards and the ends of episodes are as ours.
+    """
+    try:
+        import ale_py  # pyright: ignore[reportMissingImports]
+        import cv2  # noqa: F401  # pyright: ignore[reportMissingImports]
+        import gymnasium
+        import torch  # pyright: ignore[reportMissingImports]
+        from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
+        from stable_baselines3.common.env_util import make_atari_env  # pyright: ignore[reportMissingImports]
+        from stable_baselines3.common.vec_env import VecFrameStack  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError(f"this benchmark needs other packages ({error}): pip install 'bootdqn[peers]'") from None
+    gymnasium.register_envs(ale_py)
+    model = DQN(
+        "CnnPolicy",
+        VecFrameStack(make_atari_env("BreakoutNoFrameskip-v4"), 4),
+        learning_rate=config.learning_rate,
+        buffer_size=config.replay_capacity,
+        learning_starts=config.learning_start_steps,
+        batch_size=config.batch_size,
+        gamma=config.discount,
+        train_freq=config.learning_period_steps,
+        gradient_steps=1,
+        target_update_interval=config.target_period_updates * config.learning_period_steps,
+        exploration_initial_eps=config.epsilon_start,
+        exploration_final_eps=config.epsilon_end,
+        optimize_memory_usage=False,
+        device="cpu",
+        seed=0,
+    )
+
+    def play(steps: int) -> int:
+        torch.set_num_threads(threads)
+        start = model.num_timesteps
+        model.learn(steps, reset_num_timesteps=False)
+        return model.num_timesteps - start
+
+    return play
+
+
+def _thread_numbers() -> list[int]:
+    """That PyTorch may have: which is faster depends on what else the machine does."""
+    return sorted({1, available_cores()})
+
+
+def _pytorch_step(config: AgentConfig, batch: Transition, threads: int) -> Callable[[], None]:
+    """The learner's step as it would be written in PyTorch: a module a head, run eagerly."""
+    import torch  # pyright: ignore[reportMissingImports]
+    from torch import nn  # pyright: ignore[reportMissingImports]
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk = nn.Sequential(
+                *(nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU()),
+                *(nn.Conv2d(64, 64, 3), nn.ReLU(), nn.Flatten()),
+            )
+            self.heads = nn.ModuleList(
+                nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, _NUM_ACTIONS))
+                for _ in range(config.num_heads)
+            )
+
+        def forward(self, pictures: Any) -> Any:
+            features = self.trunk(pictures.float() / 255)
+            if features.requires_grad:
+                features.register_hook(lambda gradient: gradient / config.num_heads)
+            return torch.stack([head(features) for head in self.heads], 1)
+
+    online, target = Network(), Network()
+    target.load_state_dict(online.state_dict())
+    epsilon = 0.1 / config.batch_size
+    optimizer = torch.optim.RMSprop(online.parameters(), config.learning_rate, 0.95, epsilon, centered=True)
+    obs, action, reward, discount, next_obs, mask = (torch.from_numpy(np.array(field)) for field in batch)
+    chosen = action.long()[:, None, None].expand(-1, config.num_heads, 1)
+
+    def step() -> None:
+        torch.set_num_threads(threads)
+        with torch.no_grad():
+            best = online(next_obs).argmax(2, keepdim=True)
+            following = target(next_obs).gather(2, best)[..., 0]
+            goal = reward.clamp(-1, 1)[:, None] + discount[:, None] * following
+        predicted = online(obs).gather(2, chosen)[..., 0]
+        loss = (mask * nn.functional.smooth_l1_loss(predicted, goal, reduction="none")).mean(0).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _environment_rate(num_envs: int, repeats: int = 3) -> float:
+    """Steps a second of environments alone, under random actions: the best of several."""
+    envs = AtariEnvs("atari:breakout", num_envs)
+    envs.reset(range(num_envs))
+    rng = np.random.default_rng(0)
+
+    def step() -> None:
+        envs.step(rng.integers(0, envs.num_actions, num_envs))
+
+    ticks = max(1, ENV_STEPS // num_envs)
+    best = min(_mean_seconds(step, ticks) for _ in range(repeats))
+    envs.close()
+    return num_envs / best
+
+
+def _take_turns(functions: dict[Any, Callable[[], Any]], rounds: int, calls: int) -> dict[Any, list[float]]:
+    """Seconds of every call of functions that take turns, after one of each to warm up."""
+    for function in functions.values():
+        jax.block_until_ready(function())
+    seconds: dict[Any, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        for name, function in functions.items():
+            for _ in range(calls):
+                start = time.perf_counter()
+                jax.block_until_ready(function())
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
 
 
 def _mean_seconds(function: Callable[[], object], count: int) -> float:

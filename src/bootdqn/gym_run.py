@@ -23,7 +23,7 @@ from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, save_run_curve
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
 from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
-from bootdqn.memory import keep_large_blocks, require_memory
+from bootdqn.memory import require_memory
 from bootdqn.progress import StepProgress, stop_on_signal
 from bootdqn.replay.device import Ring
 from bootdqn.runs.arrays import named_arrays, restore
@@ -228,8 +228,6 @@ class GymRun:
             )
         self.envs = envs or make_envs(given, config.num_envs, config.vectorization)
         self.training = HostTraining(self.envs, config.agent, seed=config.seed, steps=config.steps, trunk=trunk)
-        if self.training.frames is not None:
-            keep_large_blocks()
         needed = self.training.memory_bytes()
         require_memory(needed, "a smaller replay_capacity may do")
         show(f"parameters, optimizer and a replay of {self.training.capacity:,} steps take {needed / 1e6:.1f} MB")

@@ -29,14 +29,16 @@ def available_memory() -> int | None:
 def keep_large_blocks() -> None:
     """Let large blocks that are freed be used again in place of going back to the system, where glibc allocates.
 
-    An update of a large network has temporary arrays of hundreds of megabytes. By default each comes from the
-    system anew, which clears it page by page: up to a third of the time of an update.
+    An update of a large network has temporary arrays of a hundred megabytes. By default each comes from the system
+    anew, which clears it page by page: up to a third of the time of an update. To be called before the first
+    computation: threads that have allocated keep the arena that they got then, and only one can grow so large.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_MMAP_MAX, 0)
         libc.mallopt(_M_TRIM_THRESHOLD, 2**30)
+        libc.mallopt(_M_ARENA_MAX, 1)
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 """Numbers of options in glibc's malloc.h."""

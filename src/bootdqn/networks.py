@@ -158,7 +158,7 @@ def make_picture_trunk(key: Array) -> PictureTrunk:
     shapes = ((256, 32), (512, 64), (576, 64))
     layers = []
     for k, (num_in, num_out), size, patches in zip(
-        jax.random.split(key, 3), shapes, (2, 2, 3), (False, True, True), strict=True
+        jax.random.split(key, 3), shapes, (2, 2, 3), (False, False, True), strict=True
     ):
         draw = jax.random.uniform(k, (num_in + 1, num_out), minval=-1, maxval=1) / math.sqrt(num_in)
         layers.append(Convolution(draw[1:], draw[0], size, patches))

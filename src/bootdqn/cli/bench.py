@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.bench import bench_chain, bench_gym, bench_peers, bench_tabular
+from bootdqn.bench_atari import bench_atari
 from bootdqn.errors import require, require_known
 from bootdqn.runs.directory import write_json
 
@@ -23,6 +24,7 @@ examples:
   bootdqn bench chain --json bench.json
   bootdqn bench tabular
   bootdqn bench gym
+  bootdqn bench atari --json atari.json
   bootdqn bench peers"""
 
 
@@ -31,7 +33,7 @@ class Options:
     """The command line of `bootdqn bench`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
-    """chain; tabular (agents that see the state); gym (stable-baselines3 beside us); peers (bsuite beside us)."""
+    """chain; tabular (agents that see the state); gym and atari (stable-baselines3 beside us); peers (bsuite)."""
     json: Path | None = None
     """Also write the figures to this file."""
 
@@ -110,9 +112,46 @@ def _show_tabular(console: Console, results: dict[str, Any]) -> None:
     )
 
 
+def _show_atari(console: Console, results: dict[str, Any]) -> None:
+    console.print(
+        f"this machine: float32 GEMM peak {results['gemm_gflops']:.0f} GFLOP/s, "
+        f"memory {results['bandwidth_gb_per_second']:.1f} GB/s"
+    )
+    table = Table(title="one step of the learner: the best of several, ms")
+    for heading in ("K", "step", "median", "gradient", "optimizer", "act", "PyTorch"):
+        table.add_column(heading, justify="right")
+    columns = ("ms", "median_ms", "gradient_ms", "optimizer_ms", "act_ms", "pytorch_ms")
+    for row in results["learner"]:
+        table.add_row(str(row["heads"]), *(f"{row[name]:.1f}" for name in columns))
+    growth = results["growth_with_heads"]
+    table.add_row("ratio", f"{growth['ms']:.2f}", *[""] * 4, f"{growth['pytorch_ms']:.2f}")
+    console.print(table)
+    for row in results["learner"]:
+        console.print(
+            f"K={row['heads']}: {row['gflop']:.2f} GFLOP a step, {row['gflops']:.0f} GFLOP/s, "
+            f"{row['share_of_gemm_peak']:.0%} of the peak (gradient alone "
+            f"{row['gradient_share_of_gemm_peak']:.0%}); the optimizer moves {row['optimizer_gb']:.2f} GB, "
+            f"at {row['optimizer_share_of_bandwidth']:.0%} of the memory's rate"
+        )
+    console.print(
+        f"with K arithmetic grows {growth['gflop']:.2f} times, the optimizer's {growth['optimizer_gb']:.1f}"
+    )
+    table = Table(title="whole training")
+    for heading in ("", "steps/s"):
+        table.add_column(heading, justify="right")
+    for name, rate in results["loop_steps_per_second"].items():
+        table.add_row(name, f"{rate:.1f}")
+    for name, ratio in results["loop_ratio"].items():
+        table.add_row(f"{name} against stable-baselines3", f"{ratio:.2f} times")
+    for row in results["slots"]:
+        table.add_row(f"{row['envs']} environments alone", f"{row['environment_steps_per_second']:.0f}")
+    console.print(table)
+
+
 _BENCHMARKS = {
     "chain": (bench_chain, _show_chain),
     "tabular": (bench_tabular, _show_tabular),
     "gym": (bench_gym, _show_gym),
+    "atari": (bench_atari, _show_atari),
     "peers": (bench_peers, _show_peers),
 }

@@ -18,6 +18,7 @@ from bootdqn.envs.catalog import ENVS, make_env
 from bootdqn.envs.gym import GymnasiumEnv
 from bootdqn.envs.observations import Observations, action_count, space_layout
 from bootdqn.errors import UserError, require
+from bootdqn.memory import keep_large_blocks
 from bootdqn.types import HostStep
 
 EnvSource = str | gymnasium.Env[Any, Any] | Callable[[], gymnasium.Env[Any, Any]]
@@ -146,6 +147,7 @@ def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
     if isinstance(source, str) and is_atari(source):  # which has slots of its own, whatever is asked for
+        keep_large_blocks()  # here, as nothing has been computed before there is an environment
         return AtariEnvs(source, num_envs)
     if isinstance(source, gymnasium.Env):
         require(
