@@ -1,5 +1,8 @@
+import functools
 import json
 import math
+import operator
+import os
 import sys
 from dataclasses import replace
 
@@ -10,6 +13,7 @@ import pytest
 from bootdqn import bench, bench_atari
 from bootdqn.agent import make_agent, make_network
 from bootdqn.cli.main import main
+from bootdqn.errors import UserError
 from bootdqn.tabular.agents import TABULAR_AGENTS
 from bootdqn.types import Encoding
 
@@ -108,6 +112,24 @@ def test_tabular_agents_are_timed(tmp_path, monkeypatch, capsys):
     assert f"takes {results['vmapped_ratio']:.2f} times as long" in text.replace("\n", " ")
 
 
+def in_this_process(make, *arguments):
+    return make(*arguments)
+
+
+def refuse() -> None:
+    raise UserError("not here")
+
+
+def test_functions_in_processes_of_their_own():
+    second = bench_atari.isolated(operator.itemgetter, 1)
+    assert second((5, 6)) == 6
+    assert second("ab") == "b"
+    identify = bench_atari.isolated(functools.partial, os.getpid)
+    assert identify() == identify() != os.getpid()
+    with pytest.raises(UserError, match="not here"):
+        bench_atari.isolated(refuse)
+
+
 def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
     """Without the other packages: something else plays their part."""
     threads, played = [], []
@@ -116,6 +138,7 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
         threads.append(num_threads)
         return lambda steps: played.append(steps) or steps
 
+    monkeypatch.setattr(bench_atari, "isolated", in_this_process)
     monkeypatch.setattr(bench_atari, "_stable_baselines_player", player)
     monkeypatch.setattr(bench_atari, "_pytorch_step", lambda config, batch, threads: lambda: None)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
@@ -158,6 +181,7 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(("name", "missing"), [("peers", "haiku"), ("atari", "torch")])
 def test_peers_that_are_not_installed(name, missing, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(bench_atari, "isolated", in_this_process)
     assert main(["bench", name]) == 2
     error = capsys.readouterr().err
     assert error.startswith("bootdqn: error: ")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import metadata
+from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -123,14 +125,17 @@ def loss_gradient(agent: Agent, learner: Learner, batch: Transition) -> Params:
 def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
     """The Atari benchmark: the learner's step beside PyTorch's, and the whole loop beside stable-baselines3's DQN.
 
-    Blocks of memory are kept for the peers as for us, which makes them faster, too.
+    Peers are in processes of their own, as their users have them: what we ask of the system's memory would make
+    them faster, too.
 
     Args:
         report: is told every figure as soon as it is there.
     """
     keep_large_blocks()
     peers = {  # before anything is measured, as they may not be installed
-        f"stable-baselines3, {threads} thread{'s' * (threads > 1)}": _stable_baselines_player(CONFIG, threads)
+        f"stable-baselines3, {threads} thread{'s' * (threads > 1)}": isolated(
+            _stable_baselines_player, CONFIG, threads
+        )
         for threads in _thread_numbers()
     }
 
@@ -204,7 +209,47 @@ def _learner_parts(num_heads: int) -> dict[str, Callable[[], Any]]:
             gradient(copy, batch),
         ),
         "act": lambda: act(key, copy, Actor(jnp.int32(0)), batch.obs[0], jnp.float32(0.01)),
-    } | {f"pytorch, {threads}": _pytorch_step(config, batch, threads) for threads in _thread_numbers()}
+    } | {
+        f"pytorch, {threads}": isolated(_pytorch_step, config, jax.tree.map(np.asarray, batch), threads)
+        for threads in _thread_numbers()
+    }
+
+
+def isolated(make: Callable[..., Callable[..., Any]], *arguments: Any) -> Callable[..., Any]:
+    """What `make` returns for its arguments, in a process of its own, which ends with this one."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    context.Process(target=_serve, args=(there, make, arguments), daemon=True).start()
+
+    def answer() -> Any:
+        result = here.recv()
+        if isinstance(result, UserError):
+            raise result
+        return result
+
+    answer()
+
+    def call(*arguments: Any) -> Any:
+        here.send(arguments)
+        return answer()
+
+    return call
+
+
+def _serve(connection: Connection, make: Callable[..., Callable[..., Any]], arguments: tuple[Any, ...]) -> None:
+    """Make a function, say that it is there, and call it whenever arguments come."""
+    try:
+        function = make(*arguments)
+    except UserError as error:
+        connection.send(error)
+        return
+    connection.send(None)
+    while True:
+        try:
+            received = connection.recv()
+        except EOFError:
+            return
+        connection.send(function(*received))
 
 
 def _chained(function: Callable[..., Any], state: tuple[Any, ...], *rest: Any) -> Callable[[], Any]:
