@@ -4,6 +4,7 @@ import math
 import operator
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import jax
@@ -116,7 +117,7 @@ def in_this_process(make, *arguments):
     return make(*arguments)
 
 
-def refuse() -> None:
+def refuse() -> Callable[[], None]:
     raise UserError("not here")
 
 
