@@ -98,7 +98,7 @@ def test_agents_without_a_committed_head_leave_the_column_empty(tmp_path):
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, arguments, message):
-    monkeypatch.setattr(training, "available_memory", lambda: 10**9)
+    monkeypatch.setattr("bootdqn.memory.available_memory", lambda: 10**9)
     out = tmp_path / "run"
     assert main(["train", *arguments, "--out", str(out)]) == 2
     error = capsys.readouterr().err
