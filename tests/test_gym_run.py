@@ -25,6 +25,7 @@ from bootdqn.agent import AGENTS, GYM_AGENTS
 from bootdqn.cli.main import main
 from bootdqn.envs.catalog import make_env
 from bootdqn.envs.host import make_envs
+from bootdqn.experiments.runner import is_same
 from bootdqn.gym_run import GymConfig, GymRun
 from bootdqn.loops.compiled import CompiledTraining
 from bootdqn.loops.host import HostTraining
@@ -768,7 +769,7 @@ def test_committed_results_reach_their_goal_and_are_what_the_page_says(name, ste
         config = json.loads((run / "config.json").read_text())
         assert (config["steps"], config["seed"]) == (steps, seed)
         # The default configuration.
-        assert config["agent"] == json.loads(json.dumps(dataclasses.asdict(GYM_AGENTS["boot"])))
+        assert is_same(GYM_AGENTS["boot"], config["agent"])
         assert f"| {config['env']} | {steps:,} | {seed} | {means['best']:.1f} | {means['last']:.1f} |" in page
         record = json.loads((run / "run.json").read_text())
         assert record["status"] == "finished"

@@ -499,8 +499,8 @@ class Chooser:
         self.scripts: list[int] = []
         self.ticks: list[int] = []
 
-    def __call__(self, params: Any, key: Any, obs: Any, policies: Any, tick: int) -> Any:
-        assert params == "parameters"
+    def __call__(self, params: Any, key: Any, obs: Any, policies: Any, tick: int, epsilon: float) -> Any:
+        assert (params, epsilon) == ("parameters", 0.0)
         if not self.ticks:
             self.scripts = obs[:, 0].astype(int).tolist()
         self.ticks.append(tick)

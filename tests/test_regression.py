@@ -2,6 +2,7 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -365,6 +366,7 @@ def test_with_more_data_only_the_gap_stays_uncertain():
 
 def context(**fields):
     defaults = {"should_stop": lambda: False, "report": lambda share: None, "pool": ThreadPoolExecutor(1)}
+    defaults["out"] = Path()
     return Context(**(defaults | fields))
 
 
