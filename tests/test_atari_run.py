@@ -162,9 +162,13 @@ def test_a_run_of_another_protocol_does_not_go_on(smoke, tmp_path):
         GymRun.resume(path, show=lambda text: None)
 
 
-def test_too_little_memory_is_said_before_it_is_taken(capsys):
-    assert main(["train", "atari:pong", "--replay-capacity", "50000000", "--out", "/dev/null/run"]) == 2
-    assert "GB of memory is free" in capsys.readouterr().err
+def test_too_little_memory_is_said_before_it_is_taken(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("bootdqn.memory.available_memory", lambda: 8 * 10**9)
+    out = tmp_path / "run"
+    # More than could be allocated, whatever the machine.
+    assert main(["train", "atari:pong", "--replay-capacity", "2000000000", "--out", str(out)]) == 2
+    assert "GB and 8.0 GB of memory is free" in capsys.readouterr().err
+    assert not out.exists()
 
 
 def test_evaluation_by_steps_counts_what_ended_and_else_what_there_is():
