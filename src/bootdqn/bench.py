@@ -244,7 +244,9 @@ def bench_gym(report: Callable[[str], None]) -> dict[str, Any]:
         config = replace(GYM_CONFIG, learning_period_steps=period)
         players = {
             "stable-baselines3": _stable_baselines_player(config, num_envs),
-            "bootdqn": _host_player(config, num_envs),
+            "bootdqn": host_player(
+                HostTraining(make_envs("CartPole-v1", num_envs), config, seed=0, steps=config.replay_capacity)
+            ),
         }
         for play in players.values():
             play(GYM_STEPS // 2)
@@ -269,17 +271,17 @@ def bench_gym(report: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-def _host_player(config: AgentConfig, num_envs: int) -> Callable[[int], None]:
-    """(number of steps) -> trains our agent so long, going on from where it was."""
-    training = HostTraining(make_envs("CartPole-v1", num_envs), config, seed=0, steps=config.replay_capacity)
+def host_player(training: HostTraining) -> Callable[[int], int]:
+    """(number of steps) -> trains our agent at least so long, going on from where it was, and says how long."""
     training.begin()
 
-    def play(steps: int) -> None:
-        end = training.counters.step + steps
-        while training.counters.step < end:
+    def play(steps: int) -> int:
+        start = training.counters.step
+        while training.counters.step < start + steps:
             training.tick()
         training.flush()
         jax.block_until_ready(training.learned)
+        return training.counters.step - start
 
     return play
 

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 from bootdqn.agent import ATARI_AGENTS, AgentConfig, make_agent, make_network, make_optimizer
-from bootdqn.bench import gemm_gflops
+from bootdqn.bench import gemm_gflops, host_player
 from bootdqn.envs.atari import AtariEnvs
 from bootdqn.errors import UserError
 from bootdqn.loops.groups import available_cores
@@ -317,7 +317,7 @@ def _time_loops(peers: dict[str, Callable[[int], int]], report: Callable[[str], 
         )
         for heads, num_envs in settings
     }
-    players = peers | {name: _host_player(training) for name, training in trainings.items()}
+    players = peers | {name: host_player(training) for name, training in trainings.items()}
     for play in players.values():  # until all learn, and have compiled
         play(CONFIG.learning_start_steps + SLOTS[-1])
     best = dict.fromkeys(players, 0.0)
@@ -335,21 +335,6 @@ def _time_loops(peers: dict[str, Callable[[int], int]], report: Callable[[str], 
 
 def _loop_name(num_heads: int, num_envs: int) -> str:
     return f"bootdqn, K={num_heads}" + f", {num_envs} slots" * (num_envs > 1)
-
-
-def _host_player(training: HostTraining) -> Callable[[int], int]:
-    """(number of steps) -> trains our agent at least so long, from where it was, and says how long."""
-    training.begin()
-
-    def play(steps: int) -> int:
-        start = training.counters.step
-        while training.counters.step < start + steps:
-            training.tick()
-        training.flush()
-        jax.block_until_ready(training.learned)
-        return training.counters.step - start
-
-    return play
 
 
 def _stable_baselines_player(config: AgentConfig, threads: int) -> Callable[[int], int]:

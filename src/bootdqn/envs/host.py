@@ -116,7 +116,7 @@ def make_more(source: EnvSource, num_envs: int) -> Envs:
 def make_one(source: EnvSource) -> gymnasium.Env[Any, Any]:
     """A new environment; of one that is given, another like it."""
     if isinstance(source, str):
-        require(not is_atari(source), f"{source} is no single Gymnasium environment, and needs no doctor")
+        require(not is_atari(source), f"{source} is played in slots and is no single Gymnasium environment")
         if is_compiled(source):
             return GymnasiumEnv(make_env(source))
         return _made_by_gymnasium(lambda: gymnasium.make(source), source)

@@ -20,7 +20,7 @@ from bootdqn.agent import AgentConfig, make_agent, make_network
 from bootdqn.envs.host import Envs
 from bootdqn.errors import UserError
 from bootdqn.replay.device import Ring, add_some, make_ring, sample
-from bootdqn.replay.frames import STACK, FrameBatch, FrameReplay
+from bootdqn.replay.frames import LEAST_TICKS, STACK, FrameBatch, FrameReplay
 from bootdqn.types import Actor, Agent, HostStep, Learner, Params, Transition, UpdateMetrics
 
 
@@ -136,7 +136,7 @@ class HostTraining:
         self.frames: FrameReplay | None = None
         if envs.observations.encoding.kind == "pictures":
             # Rows that are not acted on take room, too: as if every episode had a hundred steps.
-            room = min(config.replay_capacity, steps + steps // 100 + (STACK + 2) * envs.num_envs)
+            room = min(config.replay_capacity, steps + steps // 100 + LEAST_TICKS * envs.num_envs)
             self.frames = FrameReplay(room, num_slots=envs.num_envs, num_heads=config.num_heads)
             self.capacity = self.frames.capacity
         self._program = _make_program(self.agent, config, envs, None if self.frames else self.capacity)

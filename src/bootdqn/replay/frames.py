@@ -13,7 +13,7 @@ from bootdqn.errors import require
 
 STACK = 4
 """Frames that one observation consists of."""
-_LEAST_TICKS = STACK + 3
+LEAST_TICKS = STACK + 3
 """With these, something can be sampled whatever happened: the last rows may be the end of an episode, that of one
 which a checkpoint broke off, and the newest."""
 
@@ -39,7 +39,7 @@ class FrameReplay:
 
     def __init__(self, capacity: int, *, num_slots: int, num_heads: int, shape: tuple[int, int] = (84, 84)):
         """Room for `capacity` rows; nothing is allocated before it is used."""
-        least = _LEAST_TICKS * num_slots
+        least = LEAST_TICKS * num_slots
         require(
             capacity >= least,
             f"replay_capacity must be at least {least} with {num_slots} environments, got {capacity}",
