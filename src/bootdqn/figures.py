@@ -36,6 +36,11 @@ AGENT_COLOURS: dict[str, str] = {
     "optimistic-q": "#8C510A",
 }
 """Agents that are never drawn together share some."""
+HEAD_COLOURS = (
+    *("#332288", "#88CCEE", "#44AA99", "#117733", "#999933"),
+    *("#DDCC77", "#CC6677", "#882255", "#AA4499", "#000000"),
+)
+"""Of heads, by number: Paul Tol's muted colours and black; further heads begin again, so numbers go with them."""
 STYLE: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,

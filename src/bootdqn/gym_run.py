@@ -21,6 +21,7 @@ from bootdqn.envs.host import Envs, EnvSource, Vectorization, env_name, make_env
 from bootdqn.envs.observations import Observations
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, save_run_curve
+from bootdqn.heads import Likeness, PolicyReturns, report_card
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
 from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
 from bootdqn.memory import require_memory
@@ -424,7 +425,10 @@ class GymRun:
         if self.directory is not None:
             committed = self.config.agent.acting == "committed_head"
             head_steps = self.training.counters.head_steps if committed else ()
-            self.directory.append("evaluations.csv", report_card(step, found, head_steps))
+            self.directory.append("evaluations.csv", evaluation_rows(step, found, head_steps))
+            if len(found) > 1:
+                card = {"seed": self.config.seed, "step": step, **card_of(found, head_steps)}
+                write_json(self.directory.path / "heads.json", {"cards": [card]})
         if writer is not None:
             for evaluation in found:
                 writer.add_scalar(f"evaluation/{policy_name(evaluation.policy)}", evaluation.returns.mean(), step)
@@ -553,16 +557,31 @@ def _require_same_protocol(card: dict[str, Any], path: Path) -> None:
     require(not changed, f"the run in {path.parent} began with another protocol: {'; '.join(changed)}")
 
 
-def report_card(step: int, found: Sequence[Evaluation], head_steps: Sequence[int]) -> list[tuple[Any, ...]]:
+def evaluation_rows(step: int, found: Sequence[Evaluation], head_steps: Sequence[int]) -> list[tuple[Any, ...]]:
     """Rows of `evaluations.csv`: what each policy collects, and which share of the data is a head's, if any."""
-    total = max(sum(head_steps), 1)
     return [
         (
             *(step, policy_name(e.policy), e.ended, e.returns.mean(), e.returns.min(), e.returns.max()),
-            *(round(e.entropy, 6), round(head_steps[e.policy] / total, 6) if e.policy >= 0 and head_steps else ""),
+            *(round(e.entropy, 6), "" if (share := data_share(e.policy, head_steps)) is None else share),
         )
         for e in found
     ]
+
+
+def card_of(found: Sequence[Evaluation], head_steps: Sequence[int] = ()) -> dict[str, Any]:
+    """The head report card of an evaluation."""
+    likeness = Likeness.sum(e.likeness for e in found)
+    policies = [
+        PolicyReturns(policy_name(e.policy), e.returns, e.entropy, data_share(e.policy, head_steps)) for e in found
+    ]
+    return report_card(policies, likeness, f"{likeness.observations:,} observations of the episodes played")
+
+
+def data_share(policy: int, head_steps: Sequence[int]) -> float | None:
+    """Which share of the data a head collected; None for what is no head, or where heads do not act alone."""
+    if policy < 0 or not head_steps:
+        return None
+    return round(head_steps[policy] / max(sum(head_steps), 1), 6)
 
 
 def model_header(

@@ -16,14 +16,16 @@ from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, Below, running_mean, save_learning_curve
-from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics
+from bootdqn.heads import Likeness, PolicyReturns, report_card
+from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics, Exploration
+from bootdqn.loops.evaluate import MEAN, VOTE, make_player, make_surveyor, policy_name
 from bootdqn.loops.groups import Chunk, available_cores
 from bootdqn.loops.tabular import TabularMetrics, TabularTraining
 from bootdqn.memory import require_memory
 from bootdqn.progress import Progress, stop_on_signal
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
-from bootdqn.runs.directory import RunDirectory, read_json
+from bootdqn.runs.directory import RunDirectory, csv_text, read_json, write_atomically, write_json
 from bootdqn.runs.models import save_model
 from bootdqn.stats import episodes_to_learn
 from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
@@ -49,6 +51,10 @@ COLUMNS = (
 TABULAR_COLUMNS = COLUMNS[: COLUMNS.index("regret") + 1]
 """The same for agents that see the state."""
 
+EXPLORATION_COLUMNS = ("seed", "state", "visits", "first_episode", "first_head", "entropy", "q_spread")
+"""Of `exploration.csv`."""
+_EPISODES_A_POLICY = 20
+"""That the report card is made from."""
 _CHUNKS_BETWEEN_CHECKPOINTS = 60
 """Of a core: about half a minute."""
 AnyChunk = Chunk[EpisodeMetrics] | Chunk[TabularMetrics]
@@ -111,6 +117,8 @@ class TrainResult:
     """Whether the run was stopped before its last episode."""
     path: Path | None
     """The run directory."""
+    exploration: dict[int, Exploration]
+    """By seed, where training has been; none for an agent that sees the state."""
 
     def optimal(self, *, greedy: bool | None = None) -> dict[int, np.ndarray]:
         """By seed, whether each episode was optimal; for agents that see the state, whether its policy was.
@@ -331,6 +339,7 @@ def _train(
         training.params() if isinstance(training, CompiledTraining) else {},
         interrupted=done < config.episodes * config.num_seeds,
         path=None if directory is None else directory.path,
+        exploration=training.exploration() if isinstance(training, CompiledTraining) else {},
     )
 
 
@@ -492,6 +501,7 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
         save_model(directory.path / "models" / f"seed{seed}.safetensors", params, about)
     if result.metrics:
         _draw(directory.path / "learning_curve", result)
+        _record_heads(directory.path, result)
     learned = {}
     if isinstance(result.config.agent, AgentConfig):
         learned = {
@@ -503,6 +513,48 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
         regret={seed: float(regrets.sum(dtype=float)) for seed, regrets in result.regret().items()},
         **learned,
     )
+
+
+def _record_heads(path: Path, result: TrainResult) -> None:
+    """Where training has been, what heads now believe there, and what each is worth."""
+    if not isinstance(result.agent, Agent):
+        return
+    config, states = result.config.deep, jax.numpy.arange(result.env.encoding.num_states)
+    player, surveyor = make_player(result.env, result.agent), make_surveyor(result.agent)
+    policies = [VOTE, MEAN, *range(config.num_heads)]
+    committed = config.acting == "committed_head"
+    cards, rows = [], [EXPLORATION_COLUMNS]
+    for seed, acted in result.metrics.items():
+        params = result.params[seed]
+        key = jax.random.fold_in(jax.random.key(seed), 1)
+        keys = jax.random.split(key, (len(policies), _EPISODES_A_POLICY))
+        returns, entropy = (np.asarray(x) for x in player(params, keys, jax.numpy.asarray(policies)))
+        beliefs = jax.tree.map(np.asarray, surveyor(params, states))
+        assert isinstance(acted, EpisodeMetrics)
+        shares = np.bincount(acted.head, minlength=config.num_heads) / len(acted.head)
+        played = [
+            PolicyReturns(
+                policy_name(policy),
+                returns[index],
+                float(entropy[index].mean()),
+                float(shares[policy]) if policy >= 0 and committed else None,
+            )
+            for index, policy in enumerate(policies)
+        ]
+        card = report_card(played, Likeness.of(beliefs.q), f"all {len(states)} states")
+        cards.append({"seed": seed, **card})
+        where = result.exploration[seed]
+        rows += [
+            (
+                *(seed, state, where.visits[state], where.first_episode[state] if visited else ""),
+                where.first_head[state] if visited and committed else "",
+                *(f"{beliefs.entropy[state] + 0.0:.6g}", f"{beliefs.std[state].mean():.6g}"),
+            )
+            for state, visited in enumerate(where.visits > 0)
+        ]
+    write_atomically(path / "exploration.csv", csv_text(rows).encode())
+    if config.num_heads > 1:
+        write_json(path / "heads.json", {"cards": cards})
 
 
 def _draw(stem: Path, result: TrainResult) -> None:

@@ -136,6 +136,11 @@ class Encoding:
     kind: Literal["vector", "bytes", "pictures", "one_hot", "thermometer"]
     size: int
 
+    @property
+    def num_states(self) -> int:
+        """How many states an observation tells apart; 0 where it is not the index of one."""
+        return self.size if self.kind in ("one_hot", "thermometer") else 0
+
     def __call__(self, obs: Array) -> Array:
         """Features [size] of one observation; of pictures, themselves."""
         if self.kind == "pictures":

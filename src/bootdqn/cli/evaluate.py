@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-import numpy as np
 import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.loops.evaluate import Evaluation, policy_name
+from bootdqn.gym_run import card_of
+from bootdqn.loops.evaluate import policy_name
 from bootdqn.model import BootstrappedDQN, Policy
 from bootdqn.runs.directory import provenance, write_json
 
@@ -52,9 +51,11 @@ def main(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="bootdqn evaluate", description=_DESCRIPTION, args=arguments)
     path = options.run / "models" / f"{options.model}.safetensors" if options.run.is_dir() else options.run
     model = BootstrappedDQN.load(path)
+    card: dict[str, Any] = {}
     if options.report_card:
         found = model.report_card(options.episodes, seed=options.seed)
-        show_report_card(f"{options.episodes} episodes each", found)
+        card = card_of(found)
+        show_report_card(f"{options.episodes} episodes each", card)
         returns = {policy_name(e.policy): e.returns for e in found}
     else:
         name = f"head {options.head}" if options.policy == "head" else options.policy
@@ -67,32 +68,30 @@ def main(arguments: list[str]) -> int:
     if options.json is not None:
         command = shlex.join(["bootdqn", "evaluate", *arguments])
         record = {"command": command, "returns": {name: values.tolist() for name, values in returns.items()}}
-        write_json(options.json, record | provenance())
+        write_json(options.json, record | card | provenance())
     return 0
 
 
-def show_report_card(title: str, found: Sequence[Evaluation], head_steps: Sequence[int] = ()) -> None:
-    """A row a policy: what it collects, how far heads disagree on its way, what share of the data is its own."""
+def show_report_card(title: str, card: dict[str, Any]) -> None:
+    """A row a policy: what it collects, and what share of the data is its own; then how alike the heads are."""
     table = Table(title=f"head report card, {title}", title_justify="left")
-    for name in (
-        "policy",
-        "mean return",
-        "least",
-        "largest",
-        "vote entropy",
-        *(["share of data"] if head_steps else []),
-    ):
+    shares = any(row["data_share"] is not None for row in card["policies"])
+    columns = ("policy", "mean return", "least", "largest", "vote entropy")
+    for name in (*columns, *(["share of data"] if shares else [])):
         table.add_column(name, justify="left" if name == "policy" else "right")
-    total = max(sum(head_steps), 1)
-    for e in found:
-        cells = [
-            policy_name(e.policy),
-            f"{np.mean(e.returns):.4g}",
-            f"{e.returns.min():.4g}",
-            f"{e.returns.max():.4g}",
-        ]
-        cells.append(f"{e.entropy:.2f}")
-        if head_steps:
-            cells.append(f"{head_steps[e.policy] / total:.0%}" if e.policy >= 0 else "")
-        table.add_row(*cells)
-    Console().print(table)
+    for row in card["policies"]:
+        cells = [row["policy"], *(f"{row[f'{name}_return']:.4g}" for name in ("mean", "least", "largest"))]
+        cells.append(f"{row['entropy']:.2f}")
+        share = row["data_share"]
+        table.add_row(*cells, *(["" if share is None else f"{share:.0%}"] if shares else []))
+    console = Console()
+    console.print(table)
+    num_heads = len(card["correlation"])
+    if num_heads > 1:
+        console.print(
+            f"{num_heads} heads are worth {card['effective_heads']:.2f} unrelated ones, and have the same "
+            f"favourite on {card['agreement']:.1%} of {card['observations']}",
+            style="dim",
+        )
+    if card["warning"]:
+        console.print(f"warning: {card['warning']}", style="yellow")

@@ -19,7 +19,7 @@ from bootdqn.cli.evaluate import show_report_card
 from bootdqn.envs.atari import is_atari
 from bootdqn.envs.host import Vectorization, is_gymnasium
 from bootdqn.errors import require_known
-from bootdqn.gym_run import GymConfig, GymRun, default_config
+from bootdqn.gym_run import GymConfig, GymRun, card_of, default_config
 from bootdqn.loops.compiled import EpisodeMetrics
 from bootdqn.stats import OPTIMAL_EPISODES
 from bootdqn.tabular.agents import TabularAgent
@@ -162,7 +162,8 @@ def finish_gym_run(run: GymRun, *, tensorboard: bool = False) -> int:
     if run.last_evaluation is not None:
         step, found = run.last_evaluation
         committed = run.config.agent.acting == "committed_head"
-        show_report_card(f"after {step:,} steps", found, run.training.counters.head_steps if committed else ())
+        card = card_of(found, run.training.counters.head_steps if committed else ())
+        show_report_card(f"after {step:,} steps", card)
     assert run.directory is not None
     print(f"run directory: {run.directory.path}")
     if not complete:

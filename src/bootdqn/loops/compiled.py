@@ -27,6 +27,17 @@ MAX_STEPS_PER_CHUNK = 2000
 """Environment steps at most, however small the network."""
 
 
+class Exploration(NamedTuple):
+    """Where training has been, for every state [S]; empty where observations are no states."""
+
+    visits: Array
+    """Steps that began there."""
+    first_episode: Array
+    """In which the state was first visited, from 1; 0 for never."""
+    first_head: Array
+    """Which was committed then."""
+
+
 class TrainState(NamedTuple):
     """All that one seed's training needs to go on."""
 
@@ -35,6 +46,7 @@ class TrainState(NamedTuple):
     replay: Ring
     step: Array
     """Environment steps so far."""
+    exploration: Exploration
 
 
 class EpisodeMetrics(NamedTuple):
@@ -62,7 +74,13 @@ class EpisodeMetrics(NamedTuple):
 
 # Counters are the same in all vmapped seeds and stay unbatched: a condition on them remains a branch, where one
 # on a batched value would run both sides.
-_STATE_AXES = TrainState(key=0, learner=Learner(0, 0, 0, None), replay=Ring(0, None), step=None)  # pyright: ignore[reportArgumentType]
+_STATE_AXES = TrainState(
+    key=0,  # pyright: ignore[reportArgumentType]
+    learner=Learner(0, 0, 0, None),  # pyright: ignore[reportArgumentType]
+    replay=Ring(0, None),  # pyright: ignore[reportArgumentType]
+    step=None,  # pyright: ignore[reportArgumentType]
+    exploration=0,  # pyright: ignore[reportArgumentType]
+)
 
 
 class CompiledTraining(SeedTraining[TrainState, EpisodeMetrics]):
@@ -93,12 +111,19 @@ class CompiledTraining(SeedTraining[TrainState, EpisodeMetrics]):
 
     def params(self) -> dict[int, Params]:
         """Online parameters of every seed that has begun, as numpy arrays."""
-        result: dict[int, Params] = {}
-        for seeds, state in zip(self._groups, self._states, strict=True):
-            if state is not None:
-                for index, seed in enumerate(seeds):
-                    result[seed] = jax.tree.map(lambda x, i=index: np.asarray(x[i]), state.learner.params)
-        return result
+        return self._by_seed(lambda state: state.learner.params)
+
+    def exploration(self) -> dict[int, Exploration]:
+        """Where every seed that has begun has been, as numpy arrays."""
+        return self._by_seed(lambda state: state.exploration)
+
+    def _by_seed(self, part: Callable[[TrainState], Any]) -> dict[int, Any]:
+        return {
+            seed: jax.tree.map(lambda x, i=index: np.asarray(x[i]), part(state))
+            for seeds, state in zip(self._groups, self._states, strict=True)
+            if state is not None
+            for index, seed in enumerate(seeds)
+        }
 
 
 def _steps_per_chunk(agent: Agent, config: AgentConfig) -> int:
@@ -122,7 +147,8 @@ def make_program(env: Env, agent: Agent, config: AgentConfig, *, capacity: int, 
         key, init_key, reset_key = jax.random.split(key, 3)
         _, obs = env.reset(reset_key)
         example = Transition(obs, jnp.int32(0), jnp.float32(0), jnp.float32(0), obs, jnp.zeros(config.num_heads))
-        return TrainState(key, agent.init(init_key), make_ring(example, capacity), jnp.int32(0))
+        unseen = Exploration(*[jnp.zeros(env.encoding.num_states, jnp.int32)] * 3)
+        return TrainState(key, agent.init(init_key), make_ring(example, capacity), jnp.int32(0), unseen)
 
     def run(state: TrainState, num_episodes: Array) -> tuple[TrainState, EpisodeMetrics]:
         return repeat_episode(partial(_run_episode, env, agent, config), state, num_episodes, chunk_episodes)
@@ -153,10 +179,10 @@ def _run_episode(
             lambda learner: (learner, UpdateMetrics(*[jnp.float32(0)] * 3)),
             learner,
         )
-        return (learner, replay, count, env_state, out.obs), (out.reward, metrics)
+        return (learner, replay, count, env_state, out.obs), (obs, out.reward, metrics)
 
     carry = (state.learner, state.replay, state.step, *env.reset(reset_key))
-    (learner, replay, count, env_state, _), (rewards, updates) = jax.lax.scan(
+    (learner, replay, count, env_state, _), (observations, rewards, updates) = jax.lax.scan(
         step, carry, jax.random.split(step_key, env.horizon)
     )
     num_updates = learner.updates - state.learner.updates
@@ -172,7 +198,22 @@ def _run_episode(
         num_updates=num_updates,
         updates=jax.tree.map(lambda x: x.sum() / jnp.maximum(num_updates, 1), updates),
     )
-    return TrainState(key, learner, replay, count), metrics
+    exploration = state.exploration
+    if env.encoding.num_states:
+        episode = state.step // env.horizon + 1
+        exploration = _explored(exploration, observations, episode, actor.head)
+    return TrainState(key, learner, replay, count, exploration), metrics
+
+
+def _explored(exploration: Exploration, states: Array, episode: Array, head: Array) -> Exploration:
+    """Note the states [H] of an episode."""
+    visits = exploration.visits.at[states].add(1)
+    new = (exploration.visits == 0) & (visits > 0)
+    return Exploration(
+        visits,
+        jnp.where(new, episode, exploration.first_episode),
+        jnp.where(new, head, exploration.first_head),
+    )
 
 
 def _play_greedily(key: Array, env: Env, agent: Agent, learner: Learner) -> tuple[Array, Array]:

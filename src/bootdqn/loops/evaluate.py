@@ -13,9 +13,14 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.envs.host import Envs
+from bootdqn.heads import Likeness
 from bootdqn.policies import epsilon_greedy, random_argmax
-from bootdqn.types import Agent, Belief, Learner, Params
+from bootdqn.types import Agent, Belief, Env, Learner, Params
 
+_TICKS_AT_ONCE = 256
+"""Of which the likeness of heads is summed up together: single ones would cost more than playing."""
+_STATES_AT_ONCE = 1024
+"""Of which beliefs are computed together: all of a large environment would not fit into memory."""
 VOTE, MEAN = -1, -2
 """Policies beside the heads, which are 0 to K - 1."""
 
@@ -35,6 +40,8 @@ class Evaluation(NamedTuple):
     """How many of these episodes came to their end; others stand as they did when the steps were used up."""
     entropy: float
     """Of the heads' vote, in nats, mean over the steps of these episodes: how much they disagree."""
+    likeness: Likeness
+    """Of the heads, over the observations of these episodes."""
 
 
 def choose(key: Array, belief: Belief, policy: Array) -> Array:
@@ -98,6 +105,8 @@ def evaluate(
     numbers = np.asarray(policies, np.int32)
     returns: list[list[float]] = [[] for _ in policies]
     current, entropy, made = np.zeros(len(policies)), np.zeros(len(policies)), np.zeros(len(policies))
+    seen: list[tuple[NDArray[np.floating], NDArray[np.bool_]]] = []
+    likeness = [Likeness.sum([])] * len(policies)
     tick = 0
     wanted = episodes if steps is None else sys.maxsize
     while (min(map(len, returns)) < episodes if steps is None else tick < steps) and not should_stop():
@@ -107,10 +116,15 @@ def evaluate(
         current += np.where(counts, step.reward, 0)
         entropy += np.where(counts, np.asarray(beliefs.entropy), 0)
         made += counts
+        seen.append((np.asarray(beliefs.q), counts))
+        if len(seen) == _TICKS_AT_ONCE:
+            likeness = _likeness(seen, likeness)
+            seen = []
         for slot in np.flatnonzero(counts & (step.terminated | step.truncated)):
             returns[slot].append(float(current[slot]))
             current[slot] = 0
         obs, tick = step.obs, tick + 1
+    likeness = _likeness(seen, likeness) if seen else likeness
     found = []
     for policy in dict.fromkeys(policies):
         slots = np.flatnonzero(numbers == policy)
@@ -118,5 +132,50 @@ def evaluate(
         partly = [] if steps is None else [current[slot] for slot in slots if not returns[slot]]
         of_policy = np.array([*(r for slot in slots for r in returns[slot]), *partly])
         mean_entropy = entropy[slots].sum() / max(made[slots].sum(), 1)
-        found.append(Evaluation(policy, of_policy, ended, float(mean_entropy)))
+        of_slots = Likeness.sum(likeness[slot] for slot in slots)
+        found.append(Evaluation(policy, of_policy, ended, float(mean_entropy), of_slots))
     return found
+
+
+def _likeness(
+    seen: Sequence[tuple[NDArray[np.floating], NDArray[np.bool_]]], so_far: Sequence[Likeness]
+) -> list[Likeness]:
+    """Of every slot, with some ticks more: their values [S, K, A], and which slots count [S]."""
+    q, counts = (np.stack(parts, axis=1) for parts in zip(*seen, strict=True))
+    new = [Likeness.of(values[counted]) for values, counted in zip(q, counts, strict=True)]
+    return [Likeness.sum(pair) for pair in zip(so_far, new, strict=True)]
+
+
+def make_player(env: Env, agent: Agent) -> Callable[[Params, Array, Array], tuple[Array, Array]]:
+    """A jitted function (params, keys [P, E], policies [P]) -> returns and mean entropies of the vote [P, E]."""
+
+    def play(params: Params, keys: Array, policies: Array) -> tuple[Array, Array]:
+        learner = Learner(params, None, None, jnp.int32(0))
+
+        def play_episode(key: Array, policy: Array) -> tuple[Array, Array]:
+            reset_key, step_key = jax.random.split(key)
+
+            def step(carry, key: Array):
+                env_state, obs = carry
+                act_key, env_key = jax.random.split(key)
+                belief = agent.belief(learner, obs)
+                env_state, out = env.step(env_key, env_state, choose(act_key, belief, policy))
+                return (env_state, out.obs), (out.reward, belief.entropy)
+
+            keys = jax.random.split(step_key, env.horizon)
+            rewards, entropy = jax.lax.scan(step, env.reset(reset_key), keys)[1]
+            return rewards.sum(), entropy.mean()
+
+        return jax.vmap(jax.vmap(play_episode, (0, None)))(keys, policies)
+
+    return jax.jit(play)
+
+
+def make_surveyor(agent: Agent) -> Callable[[Params, Array], Belief]:
+    """A jitted function (params, states [S]) -> beliefs [S] about them, some at a time."""
+
+    def survey(params: Params, states: Array) -> Belief:
+        learner = Learner(params, None, None, jnp.int32(0))
+        return jax.lax.map(lambda obs: agent.belief(learner, obs), states, batch_size=_STATES_AT_ONCE)
+
+    return jax.jit(survey)

@@ -71,9 +71,7 @@ class RunDirectory:
 
     def append(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows to a table in one write, and hand them to the operating system."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(rows)
-        self._tables[table].write(text.getvalue())
+        self._tables[table].write(csv_text(rows))
         self._tables[table].flush()
 
     def ends(self) -> dict[str, int]:
@@ -130,6 +128,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)  # on a full disk, make room
         raise
+
+
+def csv_text(rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def write_json(path: Path, value: Any) -> None:
