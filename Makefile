@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-all test-peers lint types bench clean
+.PHONY: setup demo test test-all test-peers browser lint types bench clean
 
 setup: $(READY)  ## make the environment
 
@@ -36,6 +36,13 @@ test-peers: $(READY)  ## against bsuite, which it installs
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,peers]'; \
 	fi
 	$(BIN)/python -m pytest -m peers
+
+browser:  ## Debian's Chromium, in which the report page is tested
+	@command -v chromium >/dev/null || { \
+		sudo=$$(test $$(id -u) = 0 || echo sudo); install="$$sudo apt-get install -qq --no-install-recommends chromium"; \
+		$$install >/dev/null || { $$sudo apt-get update -qq && $$install >/dev/null; }; \
+	}
+	@chromium --version
 
 lint: $(READY)  ## style
 	$(BIN)/ruff check .

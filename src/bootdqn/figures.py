@@ -54,7 +54,7 @@ MARKERS = "osD^vP"
 _TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _MAX_TICKS = 6
 """Values on an x axis up to which each has a tick."""
-_WINDOW = 10
+WINDOW = 10
 """Episodes that curves are averaged over."""
 
 Curves = Sequence[ArrayLike]
@@ -91,7 +91,7 @@ def save_learning_curve(
             _draw_seeds(top, [running_mean(curve) for curve in greedy], "#999999", "by vote")
         _draw_seeds(top, [running_mean(curve) for curve in returns], colour, "training episodes")
         top.axhline(best, color="black", linewidth=0.8, linestyle=":", label=f"optimum {best:.4g}")
-        top.set_ylabel(f"return, mean of {_WINDOW} episodes")
+        top.set_ylabel(f"return, mean of {WINDOW} episodes")
         top.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, fontsize=8)
         num_seeds = len(returns)
         figure.suptitle(f"{title}, {num_seeds} seed{'s' if num_seeds > 1 else ''}", x=0.01, ha="left", fontsize=11)
@@ -124,7 +124,7 @@ def save_run_curve(
         returns = np.array([float(row["return"]) for row in episodes])
         top.plot(steps, returns, ".", color=colour, markersize=2, alpha=0.3)
         if episodes:
-            label = f"training episodes, mean of {_WINDOW}"
+            label = f"training episodes, mean of {WINDOW}"
             top.plot(steps, running_mean(returns), color=colour, linewidth=1.2, label=label)
         heads = [row for row in evaluated if row["policy"].startswith("head")]
         top.plot(
@@ -410,10 +410,10 @@ def _draw_seeds(axes: Axes, curves: Curves, colour: str, label: str | None) -> N
 
 
 def running_mean(curve: ArrayLike) -> NDArray[np.floating]:
-    """Mean of each value and up to `_WINDOW` - 1 before it, over those that are not NaN."""
+    """Mean of each value and up to `WINDOW` - 1 before it, over those that are not NaN."""
     values = np.asarray(curve)
-    padded = np.concatenate([np.full(_WINDOW - 1, np.nan), values])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)
+    padded = np.concatenate([np.full(WINDOW - 1, np.nan), values])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
     known = ~np.isnan(windows)
     total = np.where(known, windows, 0.0).sum(axis=1)
     return np.divide(total, known.sum(axis=1), out=np.full(len(values), np.nan), where=known.any(axis=1))

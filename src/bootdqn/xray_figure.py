@@ -42,7 +42,8 @@ def xray_figure(xray: Xray) -> Figure:
             _draw_coverage(growth, xray, xray.states)
             _draw_disagreement(disagreement, xray.states)
         _draw_shares(shares, xray)
-        figure.suptitle(f"Exploration X-ray: {xray.title}", x=0.01, ha="left", fontsize=11)
+        title = f"Exploration X-ray: {xray.title}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11, parse_math=False)  # names may have dollars
     return figure
 
 
@@ -156,6 +157,7 @@ def _draw_shares(axes: Axes, xray: Xray) -> None:
         axes.set_xticks(heads)
     axes.set_xlabel("head")
     axes.set_ylabel("share, %")
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend
     axes.legend(
         [axes.containers[0], axes.containers[1]], ["steps made (gray)", f"{what} (colour, counted)"], fontsize=8
     )

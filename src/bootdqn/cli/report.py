@@ -1,0 +1,54 @@
+"""`bootdqn report`: runs and experiments on one page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from bootdqn.errors import require
+from bootdqn.report.page import Report
+from bootdqn.report.pieces import count
+from bootdqn.report.serve import serve
+from bootdqn.runs.directory import write_atomically
+
+_DESCRIPTION = """Make one HTML page of runs and experiments: tables, curves, X-rays, head report cards and videos.
+
+examples:
+  bootdqn report results
+  bootdqn report runs/cartpole runs/acrobot --out comparison.html
+  bootdqn report runs --serve
+
+The page holds all that it shows, and needs no network; with --serve it follows runs that are going on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line of `bootdqn report`."""
+
+    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PATH...")]
+    """Run directories, experiments, or directories that hold some."""
+    out: Path = Path("report.html")
+    """The page."""
+    serve: bool = False
+    """Serve the page to this machine in place of writing it, and keep it up to date, until Ctrl-C."""
+    port: int = 0
+    """Where to serve it; 0 for any port that is free."""
+
+
+def main(arguments: list[str]) -> int:
+    """Make the page, or serve it."""
+    options = tyro.cli(Options, prog="bootdqn report", description=_DESCRIPTION, args=arguments)
+    require(bool(options.paths), "give at least one run directory, or one that holds runs, such as results")
+    report = Report(options.paths)
+    if options.serve:
+        serve(report, options.port)
+        return 0
+    require(not options.out.is_dir(), f"{options.out} is a directory; give --out the name of a file")
+    page = report.page().encode()
+    write_atomically(options.out, page)
+    made = f"{count(report.num_runs, 'run')}, {count(report.num_experiments, 'experiment')}"
+    print(f"report: {options.out} ({made}, {len(page) / 1e6:.1f} MB)")
+    return 0
