@@ -266,6 +266,10 @@ def test_demo_in_small(tmp_path, capsys):
     assert all(name in text for name in ("boot", "thompson", "ensemble", "dqn", "0/2", "> 3"))
     assert str(out / "demo.png") in text.replace("\n", "")
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert f"report: {out / 'report.html'} (4 runs" in text.replace("\n", "")
+    page = (out / "report.html").read_text()
+    assert page.count("<video") == 1
+    assert all(name in page for name in ("thompson", "ensemble", "dqn", "Exploration X-ray", "chain:4"))
     assert main([*arguments, "--episodes", "2"]) == 0  # an earlier demo is replaced
     assert len(read_rows(out / "boot")) == 4
 

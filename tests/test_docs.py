@@ -43,7 +43,7 @@ def test_python_snippets_run(snippet, capsys, tmp_path, monkeypatch):
         assert re.match(r"\{0: \d+, 1: \d+\} \[", capsys.readouterr().out)  # both seeds learned
 
 
-COMMAND_PAGES = [README, *((ROOT / "docs" / f"{name}.md").read_text() for name in ("gymnasium", "atari"))]
+COMMAND_PAGES = [README, *((ROOT / f"docs/{name}.md").read_text() for name in ("gymnasium", "atari", "seeing"))]
 SHORT_ATARI = "--steps 60 --heads 2 --hidden 8 --batch-size 4 --replay-capacity 200 --learning-start-steps 20"
 
 
@@ -61,11 +61,13 @@ def test_commands_run(command, tmp_path, monkeypatch):
     if "atari:breakout" in arguments:
         short = [*SHORT_ATARI.split(), "--evaluate-every-steps", "0"]
     flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"], "doctor": []}
-    if arguments[0] == "evaluate":  # what was trained by the command above it
-        assert main(["train", "CartPole-v1", "--steps", "60", "--out", arguments[1]]) == 0
+    if arguments[0] in ("evaluate", "watch", "report"):  # what was trained by the command above it
+        run = "runs/cartpole" if arguments[0] == "report" else arguments[1]
+        env = ["CartPole-v1", "--steps", "60"] if "cartpole" in run else ["chain:4", "--episodes", "3"]
+        assert main(["train", *env, "--out", run]) == 0
     assert main(arguments + flags.get(arguments[0], [])) == 0
     if "--out" in arguments:
-        name = {"train": "metrics.csv", "reproduce": "results.csv"}[arguments[0]]
+        name = {"train": "metrics.csv", "reproduce": "results.csv"}.get(arguments[0], "")
         assert (tmp_path / arguments[arguments.index("--out") + 1] / name).exists()
 
 
@@ -74,7 +76,7 @@ def test_make_targets_exist_and_demo_is_the_verb():
     assert shown == ["make demo", "make test"]
     for command in [
         *shown,
-        *(f"make {t}" for t in ["setup", "test-all", "test-peers", "lint", "types", "bench", "clean"]),
+        *(f"make {t}" for t in ["setup", "test-all", "test-peers", "browser", "lint", "types", "bench", "clean"]),
     ]:
         # A dry run: this test runs under one of these targets.
         subprocess.run([*command.split(), "--dry-run"], cwd=ROOT, check=True, capture_output=True)

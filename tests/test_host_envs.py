@@ -504,7 +504,10 @@ class Chooser:
         if not self.ticks:
             self.scripts = obs[:, 0].astype(int).tolist()
         self.ticks.append(tick)
-        return np.ones(len(obs), np.int32), SimpleNamespace(entropy=obs[:, 2] + 1)
+        # The first head is certain by as much as the step says, the second is of the opposite opinion.
+        certain = (obs[:, 2] + 1)[:, None]
+        q = np.stack([np.hstack([-certain, certain]), np.hstack([certain, -certain])], axis=1)
+        return np.ones(len(obs), np.int32), SimpleNamespace(entropy=obs[:, 2] + 1, q=q)
 
 
 def return_by_hand(script: int, episode: int) -> float:
@@ -528,6 +531,10 @@ def test_evaluation_by_hand(mode, episodes):
             assert evaluation.returns.tolist() == [return_by_hand(*which) for which in played]
             lengths = [script_length(*which) for which in played]
             assert evaluation.entropy == pytest.approx(sum(n * (n + 1) / 2 for n in lengths) / sum(lengths))
+            assert evaluation.likeness.observations == sum(lengths)
+            squares = sum(2 * step**2 for n in lengths for step in range(1, n + 1))
+            np.testing.assert_allclose(evaluation.likeness.products, [[squares, -squares], [-squares, squares]])
+            assert evaluation.likeness.agreement == 0
         # No longer than the slowest slot needs.
         longest = max(sum(script_length(s, e) for e in range(episodes)) for s in chooser.scripts)
         assert len(chooser.ticks) <= longest + (episodes - 1 if mode == AutoresetMode.NEXT_STEP else 0)

@@ -22,7 +22,7 @@ from bootdqn.gym_run import EVALUATIONS
 from bootdqn.report import details, markdown, serve
 from bootdqn.report.charts import chart_html, heat, heat_map, numbers, safe_json, tick_text, ticks
 from bootdqn.report.collect import find, read_experiment, read_run
-from bootdqn.report.curves import MAX_POINTS, WINDOW, average, make_charts
+from bootdqn.report.curves import MAX_POINTS, average, make_charts
 from bootdqn.report.page import Report
 from bootdqn.report.records import Training
 from bootdqn.training import COLUMNS, EXPLORATION_COLUMNS
@@ -216,7 +216,6 @@ def test_long_curves_are_thinned_from_the_first_to_the_last_point():
     assert len(line.x) == MAX_POINTS
     assert (line.x[0], line.x[-1]) == (1, 1000)
     assert line.y[-1] == 995.5  # of 991 to 1000
-    assert running_mean([0.0] * (WINDOW - 1) + [1.0, 0.0])[-2:] == pytest.approx([1 / WINDOW, 1 / WINDOW])
 
 
 def test_configurations_that_differ_are_lines_of_their_own_named_by_the_difference(tmp_path):

@@ -15,7 +15,7 @@ from bootdqn.errors import UserError
 from bootdqn.loops.compiled import CompiledTraining
 from bootdqn.training import EXPLORATION_COLUMNS
 from bootdqn.xray import NO_HEAD, Dash, Record, read_table, read_xray
-from bootdqn.xray_figure import head_colour, xray_figure
+from bootdqn.xray_figure import xray_figure
 
 SMALL: dict[str, Any] = {"num_heads": 3, "hidden": (4,), "batch_size": 4, "learning_start_steps": 8}
 
@@ -106,7 +106,6 @@ def test_without_committed_heads_nobody_found_it(tmp_path):
     assert xray.records[-1].head == NO_HEAD
     assert not xray.shares.any()
     assert not any("by head" in line or "Heads acted" in line for line in xray.findings)
-    assert head_colour(NO_HEAD) != head_colour(0)
 
 
 def test_a_run_that_goes_on_is_seen_by_episodes(tmp_path):

@@ -61,6 +61,11 @@ Curves = Sequence[ArrayLike]
 """One array [episodes] a seed; after an interruption lengths may differ."""
 
 
+def head_colour(head: int) -> str:
+    """The colour that a head has in all pictures."""
+    return HEAD_COLOURS[head % len(HEAD_COLOURS)]
+
+
 class Below(NamedTuple):
     """What else a learning curve shows, below the returns."""
 

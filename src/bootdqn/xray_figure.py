@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from bootdqn.figures import HEAD_COLOURS, STYLE, running_mean
+from bootdqn.figures import STYLE, head_colour, running_mean
 from bootdqn.xray import NO_HEAD, States, Xray
 
 _NEUTRAL = "#0072B2"
@@ -23,9 +23,9 @@ _MAX_NUMBERED = 12
 """Heads up to which every one has a tick."""
 
 
-def head_colour(head: int) -> str:
+def _colour(head: int) -> str:
     """Of a head, or of none."""
-    return _NEUTRAL if head == NO_HEAD else HEAD_COLOURS[head % len(HEAD_COLOURS)]
+    return _NEUTRAL if head == NO_HEAD else head_colour(head)
 
 
 def xray_figure(xray: Xray) -> Figure:
@@ -50,7 +50,7 @@ def xray_figure(xray: Xray) -> Figure:
 def _draw_first_visits(axes: Axes, xray: Xray, states: States) -> None:
     """In which episode each state was first visited, in the colour of the head that did."""
     seen: list[int] = np.flatnonzero(states.visits).tolist()
-    colours = [head_colour(int(head)) for head in states.first_head]
+    colours = [_colour(int(head)) for head in states.first_head]
     by = "colour and number: the head" if xray.committed and xray.num_heads > 1 else ""
     if states.size is None:
         axes.bar(seen, states.first_episode[seen], color=[colours[state] for state in seen], width=0.9)
@@ -86,7 +86,7 @@ def _draw_coverage(axes: Axes, xray: Xray, states: States) -> None:
     x = [0, *(dash.episode for dash in dashes), len(xray.returns)]
     y = [0, *np.cumsum([dash.states for dash in dashes])]
     axes.step(x, [*y, y[-1]], where="post", color="#555555", linewidth=1.2)
-    axes.scatter(x[1:-1], y[1:], s=18, color=[head_colour(dash.head) for dash in dashes], zorder=3)
+    axes.scatter(x[1:-1], y[1:], s=18, color=[_colour(dash.head) for dash in dashes], zorder=3)
     axes.axhline(reachable, color="black", linewidth=0.8, linestyle=":")
     axes.set_ylim(0, reachable * 1.08)
     best = xray.records[-1]
@@ -141,7 +141,7 @@ def _draw_shares(axes: Axes, xray: Xray) -> None:
     else:
         what = "states found first"
         np.add.at(found, [dash.head for dash in xray.states.dashes], [dash.states for dash in xray.states.dashes])
-    colours = [head_colour(head) for head in range(xray.num_heads)]
+    colours = [_colour(head) for head in range(xray.num_heads)]
     axes.bar(heads - 0.2, 100 * xray.shares, width=0.4, color="#BBBBBB", label="steps made")
     axes.bar(heads + 0.2, 100 * found / max(found.sum(), 1), width=0.4, color=colours, label=what)
     for head in heads if xray.num_heads <= _MAX_NUMBERED else ():
@@ -175,7 +175,7 @@ def _draw_records(axes: Axes, xray: Xray) -> None:
         linewidth=1.0,
     )
     for record in xray.records:
-        axes.plot(record.episode, record.episode_return, "o", color=head_colour(record.head), markersize=5)
+        axes.plot(record.episode, record.episode_return, "o", color=_colour(record.head), markersize=5)
         if record.head != NO_HEAD and xray.num_heads > 1:
             axes.annotate(
                 str(record.head),

@@ -6,6 +6,7 @@ import json
 import shlex
 import shutil
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.agent import AGENTS
+from bootdqn.cli.report import main as report
+from bootdqn.cli.watch import main as watch
 from bootdqn.envs.catalog import make_env
 from bootdqn.errors import require
 from bootdqn.figures import save_comparison
@@ -46,11 +49,11 @@ class Options:
     num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
     """Independent trainings of every agent."""
     out: Path = Path("demo-run")
-    """Where the run directories and the figure go; an earlier demo there is replaced."""
+    """Where the run directories, the figure and the report go; an earlier demo there is replaced."""
 
 
 def main(arguments: list[str]) -> int:
-    """Train the four agents, then show a table and a figure."""
+    """Train the four agents, then show a table, a figure, a video and a page with all of it."""
     options = tyro.cli(Options, prog="bootdqn demo", description=_DESCRIPTION, args=arguments)
     make_env(options.env)  # nothing is replaced for a demo that cannot run
     configs = [
@@ -76,7 +79,9 @@ def main(arguments: list[str]) -> int:
     _draw(options.out / "demo", results)
     print(f"figure: {options.out / 'demo.png'}")
     print(f"runs:   {options.out}/{{{','.join(_AGENTS)}}}")
-    return 0
+    suffix = "mp4" if find_spec("imageio_ffmpeg") else "gif"
+    watch([str(options.out / "boot"), "--out", str(options.out / "boot" / f"watch.{suffix}")])
+    return report([str(options.out), "--out", str(options.out / "report.html")])
 
 
 def _clear(out: Path) -> None:
@@ -84,8 +89,8 @@ def _clear(out: Path) -> None:
     if not out.exists():
         return
     require(out.is_dir(), f"{out} is a file; choose another --out")
-    figures = {out / "demo.png", out / "demo.svg"}
-    for entry in set(out.iterdir()) - figures:
+    files = {out / name for name in ("demo.png", "demo.svg", "report.html")}
+    for entry in set(out.iterdir()) - files:
         require(_is_demo_run(entry), f"{out} holds {entry.name}, not an earlier demo's; choose another --out")
     shutil.rmtree(out)
 

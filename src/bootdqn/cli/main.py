@@ -14,6 +14,8 @@ VERBS: dict[str, str] = {
     "train": "train an agent on an environment",
     "resume": "go on with a run that was stopped or killed",
     "evaluate": "let the model of a run play",
+    "watch": "a video of how a run learned, or of what its heads think while they play",
+    "report": "one page from runs and experiments: curves, X-rays, report cards, videos",
     "demo": "four agents on a chain that needs deep exploration, in a few minutes",
     "reproduce": "run an experiment of the paper, or one beyond it, and draw its figure",
     "bench": "measure speed on this machine",

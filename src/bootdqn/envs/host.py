@@ -113,13 +113,18 @@ def make_more(source: EnvSource, num_envs: int) -> Envs:
     return make_envs(source if isinstance(source, str) else lambda: make_one(source), num_envs)
 
 
-def make_one(source: EnvSource) -> gymnasium.Env[Any, Any]:
-    """A new environment; of one that is given, another like it."""
+def make_one(source: EnvSource, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
+    """A new environment; of one that is given, another like it.
+
+    Args:
+        source: what to make.
+        render_mode: how it shall draw itself, where a name is given that Gymnasium makes.
+    """
     if isinstance(source, str):
         require(not is_atari(source), f"{source} is played in slots and is no single Gymnasium environment")
         if is_compiled(source):
             return GymnasiumEnv(make_env(source))
-        return _made_by_gymnasium(lambda: gymnasium.make(source), source)
+        return _made_by_gymnasium(lambda: gymnasium.make(source, render_mode=render_mode), source)
     if isinstance(source, gymnasium.Env):
         spec = source.spec
         if spec is None:

@@ -1,0 +1,114 @@
+"""Parameters to watch: of model files and of checkpoints, each with a name that a viewer understands."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import safetensors
+
+from bootdqn.errors import UserError, require
+from bootdqn.gym_run import GymConfig, parse_config
+from bootdqn.runs.directory import read_json
+from bootdqn.runs.models import read_model
+
+MODEL_SUFFIX = ".safetensors"
+_PARAMS = "learner.params."
+"""What the names of online parameters begin with in a checkpoint."""
+
+
+class Snapshot(NamedTuple):
+    """The heads at one moment of a training."""
+
+    title: str
+    arrays: dict[str, np.ndarray]
+    """Parameters by name."""
+    path: Path
+
+
+def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[GymConfig, list[Snapshot]]:
+    """The configuration of a run, or of a model file, and the heads to watch.
+
+    Args:
+        run: a run directory, or a model file.
+        files: model files and checkpoints of the run; by default its last model.
+    """
+    if run.suffix == MODEL_SUFFIX:
+        require(not files, f"--from goes with a run directory, not with the model file {run}")
+        config, snapshot = _read_model(run)
+        return config, [snapshot]
+    config = parse_config(read_json(run / "config.json"), run / "config.json")
+    last = run / "models" / "last.safetensors"
+    require(
+        bool(files) or last.exists(),
+        f"no model file at {last}, as the run has not ended; --from {run / 'checkpoints'} shows its checkpoints",
+    )
+    snapshots = []
+    for path in files or [last]:
+        checkpoints = list(_checkpoints(path))
+        if checkpoints:
+            snapshots += [_read_checkpoint(step, arrays) for step, arrays in checkpoints]
+            continue
+        model, snapshot = _read_model(path)
+        require(model.env == config.env, f"{path} is a model of {model.env}, and {run} a run on {config.env}")
+        snapshots.append(snapshot)
+    return config, snapshots
+
+
+def _checkpoints(path: Path) -> Iterator[tuple[int, Path]]:
+    """Steps of the checkpoints that `path` names, and the files of their arrays; none if it is something else."""
+    if path.is_dir():
+        manifests = sorted(found for found in path.glob("*.json") if found.stem.isdigit())
+        require(bool(manifests), f"{path} holds no checkpoints; --from takes model files and checkpoints")
+        for manifest in manifests:
+            yield from _checkpoints(manifest)
+    elif path.suffix == ".json" and path.stem.isdigit():
+        names = [name for name in read_json(path).get("files") or () if name.startswith(f"{path.stem}-")]
+        require(len(names) == 1, f"{path} is damaged: it does not name the file of its arrays")
+        yield int(path.stem), path.with_name(names[0])
+    else:
+        step, dash, _ = path.stem.partition("-")
+        if step.isdigit() and dash:
+            yield int(step), path
+
+
+def _read_checkpoint(step: int, path: Path) -> Snapshot:
+    """Only the parameters: the replay of a checkpoint may be gigabytes."""
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            names = [name for name in file.keys() if name.startswith(_PARAMS)]  # noqa: SIM118 - not a mapping
+            arrays = {name.removeprefix(_PARAMS): file.get_tensor(name) for name in names}
+    except FileNotFoundError:
+        raise UserError(f"no checkpoint at {path}") from None
+    except (safetensors.SafetensorError, OSError) as error:
+        raise UserError(f"{path} is not a readable checkpoint: {error}") from None
+    require(bool(arrays), f"{path} holds no heads; is it a checkpoint of a run on a Gymnasium environment?")
+    return Snapshot(f"after {step:,} steps", arrays, path)
+
+
+def _read_model(path: Path) -> tuple[GymConfig, Snapshot]:
+    arrays, header = read_model(path)
+    record = header.get("config", {})
+    require(
+        isinstance(record, dict) and "episodes" not in record,
+        f"{path} belongs to a run whose learning can be watched; give its run directory in place of the model",
+    )
+    return parse_config(record, path), Snapshot(_title(path), arrays, path)
+
+
+def _title(path: Path) -> str:
+    """When in its run a model was saved, as far as the run directory says."""
+    run, step = path.parent.parent, None
+    try:
+        if path.stem == "last":
+            step = read_json(run / "run.json").get("steps")
+        elif path.stem == "best":
+            with (run / "evaluations.csv").open(newline="", encoding="utf-8") as file:
+                votes = [row for row in csv.DictReader(file) if row["policy"] == "vote"]
+            step = int(max(votes, key=lambda row: float(row["mean_return"]))["step"])
+    except (UserError, OSError, ValueError, KeyError, TypeError):
+        step = None  # a model file may stand alone
+    return f"{path.stem} model" + (f", after {step:,} steps" if isinstance(step, int) else "")
