@@ -17,7 +17,7 @@ import pytest
 from bootdqn.agent import AGENTS
 from bootdqn.cli.report import main
 from bootdqn.errors import UserError
-from bootdqn.figures import AGENT_COLOURS, running_mean
+from bootdqn.figures import AGENT_COLOURS
 from bootdqn.gym_run import EVALUATIONS
 from bootdqn.report import details, markdown, serve
 from bootdqn.report.charts import chart_html, heat, heat_map, numbers, safe_json, tick_text, ticks

@@ -13,8 +13,9 @@ from bootdqn.envs.chain import Chain
 from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.errors import UserError
 from bootdqn.loops.compiled import CompiledTraining
+from bootdqn.runs.directory import read_table
 from bootdqn.training import EXPLORATION_COLUMNS
-from bootdqn.xray import NO_HEAD, Dash, Record, read_table, read_xray
+from bootdqn.xray import NO_HEAD, Dash, Record, read_xray
 from bootdqn.xray_figure import xray_figure
 
 SMALL: dict[str, Any] = {"num_heads": 3, "hidden": (4,), "batch_size": 4, "learning_start_steps": 8}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
-from bootdqn.runs.directory import write_atomically
+from bootdqn.runs.directory import read_table, write_atomically
 
 # Okabe and Ito's palette, a gray and a brown.
 COLOURS = ("#D55E00", "#000000", "#7F7F7F")
@@ -121,7 +120,7 @@ def save_run_curve(
         colour: of the agent.
         note: to go below, in small print.
     """
-    episodes, evaluated = (_read_table(path) for path in (metrics, evaluations))
+    episodes, evaluated = (read_table(path) for path in (metrics, evaluations))
     with rc_context(STYLE):
         figure = Figure(figsize=(7.2, 5.2), layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True)
@@ -161,11 +160,6 @@ def save_run_curve(
             figure.supxlabel("\n".join(textwrap.wrap(note, 130)), x=0.01, ha="left", fontsize=6, color="#555555")
         figure.suptitle(title, x=0.01, ha="left", fontsize=11)
         save_figure(figure, stem)
-
-
-def _read_table(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def save_comparison(stem: Path, title: str, optimal: Mapping[str, Curves], count: int) -> None:

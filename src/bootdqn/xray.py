@@ -6,7 +6,6 @@ that is still going on, episode by episode.
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from bootdqn.envs.catalog import make_env
 from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.envs.host import is_compiled
 from bootdqn.errors import UserError
-from bootdqn.runs.directory import read_json
+from bootdqn.runs.directory import read_json, read_table
 
 NO_HEAD = -1
 """Where no head was committed."""
@@ -204,7 +203,12 @@ def read_xray(path: Path, seed: int | None = None) -> Xray | None:
         per_state = "episodes" in config
     except (KeyError, TypeError, ValueError):
         return None
-    rows = [row for row in read_table(path / "metrics.csv") if not per_state or row["seed"] == str(seed)]
+    metrics = path / "metrics.csv"
+    rows = [
+        row
+        for row in (read_table(metrics) if metrics.exists() else ())
+        if not per_state or row["seed"] == str(seed)
+    ]
     if not rows:
         return None
     try:
@@ -241,15 +245,3 @@ def _read_states(path: Path, env: str, seed: int) -> States | None:
         spread=column("q_spread", float, 0.0),
         size=made.size if isinstance(made, DeepSea) else None,
     )
-
-
-def read_table(path: Path) -> list[dict[str, str]]:
-    """Rows of a table, without one that is being written just now."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = file.readlines()
-    except FileNotFoundError:
-        return []
-    if lines and not lines[-1].endswith("\n"):
-        lines.pop()
-    return [row for row in csv.DictReader(lines) if None not in row.values() and None not in row]

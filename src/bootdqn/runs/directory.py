@@ -115,6 +115,15 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Rows of a table that `RunDirectory` writes, without one that is being written just now."""
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = file.readlines()
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    return [row for row in csv.DictReader(lines) if None not in row.values() and None not in row]
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
     path.parent.mkdir(parents=True, exist_ok=True)

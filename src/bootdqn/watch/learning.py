@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics, TrainState,
 from bootdqn.loops.evaluate import make_surveyor
 from bootdqn.loops.groups import Chunk
 from bootdqn.progress import Progress
-from bootdqn.runs.directory import read_json
+from bootdqn.runs.directory import read_json, read_table
 from bootdqn.training import TrainConfig, require_finite
 
 MAX_FRAMES = 300
@@ -177,8 +176,7 @@ def first_difference(run: Path, recording: Recording) -> int | None:
 def _recorded_returns(run: Path, seed: int) -> NDArray[np.float32]:
     path = run / "metrics.csv"
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [row["return"] for row in csv.DictReader(file) if row["seed"] == str(seed)]
+        rows = [row["return"] for row in read_table(path) if row["seed"] == str(seed)]
         return np.array([float(text) for text in rows], np.float32)
     except FileNotFoundError:
         raise UserError(f"no file {path}; is {run} a run directory?") from None

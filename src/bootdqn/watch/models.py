@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import safetensors
 
 from bootdqn.errors import UserError, require
 from bootdqn.gym_run import GymConfig, parse_config
-from bootdqn.runs.directory import read_json
+from bootdqn.runs.directory import read_json, read_table
 from bootdqn.runs.models import read_model
 
 MODEL_SUFFIX = ".safetensors"
@@ -106,8 +105,7 @@ def _title(path: Path) -> str:
         if path.stem == "last":
             step = read_json(run / "run.json").get("steps")
         elif path.stem == "best":
-            with (run / "evaluations.csv").open(newline="", encoding="utf-8") as file:
-                votes = [row for row in csv.DictReader(file) if row["policy"] == "vote"]
+            votes = [row for row in read_table(run / "evaluations.csv") if row["policy"] == "vote"]
             step = int(max(votes, key=lambda row: float(row["mean_return"]))["step"])
     except (UserError, OSError, ValueError, KeyError, TypeError):
         step = None  # a model file may stand alone
