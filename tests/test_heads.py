@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bootdqn
-from bootdqn.agent import make_agent, make_network
+from bootdqn.agent import AGENTS, make_agent, make_network
 from bootdqn.cli.main import main
 from bootdqn.envs.chain import Chain
 from bootdqn.heads import Likeness, PolicyReturns, report_card
@@ -54,9 +54,9 @@ def test_likeness_adds_up_over_observations():
         np.testing.assert_allclose(a, b)
 
 
-def test_a_head_without_preferences_is_like_no_other_and_one_head_is_no_crowd():
-    q = np.array([[[0.0, 1.0], [2.0, 2.0]]])
-    np.testing.assert_array_equal(Likeness.of(q).correlation, np.eye(2))
+def test_heads_without_preferences_are_like_each_other_alone_and_one_head_is_no_crowd():
+    q = np.array([[[0.0, 1.0], [2.0, 2.0], [3.0, 3.0]]])
+    np.testing.assert_allclose(Likeness.of(q).correlation, [[1, 0, 0], [0, 1, 1], [0, 1, 1]])
     one = Likeness.of(q[:, :1])
     assert (one.agreement, one.effective_heads, one.warning) == (1.0, 1.0, None)
     assert Likeness.sum([]).warning is None
@@ -76,7 +76,7 @@ def test_a_card_says_what_policies_collect():
             "data_share": 0.25,
         }
     ]
-    assert card["correlation"] == [[1, 0], [0, 1]]
+    assert card["correlation"] == [[1, 1], [1, 1]]
 
 
 def scripted(env, prefers_right):
@@ -104,6 +104,16 @@ def test_policies_of_scripted_heads_collect_what_they_must():
     beliefs = make_surveyor(agent)(params, jnp.arange(6))
     np.testing.assert_allclose(beliefs.votes, np.tile([1, 2], (6, 1)))
     assert np.asarray(beliefs.q).shape == (6, 3, 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_untrained_heads_with_two_actions_are_worth_about_two(seed):
+    """Each prefers one action nearly everywhere, by its bias: docs/seeing.md says so."""
+    env = Chain(length=20, scrambled=True)
+    config = AGENTS["boot"]
+    agent = make_agent(config, make_network(config, env.encoding, 2), 2)
+    values = make_surveyor(agent)(agent.init(jax.random.key(seed)).params, jnp.arange(20)).q
+    assert 1.5 < Likeness.of(values).effective_heads < 2.5
 
 
 def test_a_survey_is_what_the_agent_believes_however_many_states(monkeypatch):
@@ -135,10 +145,13 @@ def test_a_run_on_a_chain_leaves_a_card_for_every_seed(tmp_path):
         assert shares[:2] == [None, None]
         assert shares[2:] == pytest.approx([np.mean(heads == head) for head in range(3)])
         values = np.stack([result.belief(state, card["seed"]).q for state in range(5)])
+        seen = np.asarray(result.exploration[card["seed"]].visits) > 0
+        assert card["observations"] == f"the {seen.sum()} states visited"
+        values = values[seen]
         np.testing.assert_allclose(card["correlation"], Likeness.of(values).correlation, atol=1e-3)
         # A head that now prefers right in every state collects the optimum.
         right = (values[:, :, 1] > values[:, :, 0]).all(axis=0)
-        for head in np.flatnonzero(right):
+        for head in np.flatnonzero(right) if seen.all() else ():
             assert card["policies"][2 + head]["least_return"] == pytest.approx(10)
 
 

@@ -5,6 +5,7 @@ import hashlib
 import html
 import http.client
 import json
+import os
 import re
 import threading
 from contextlib import contextmanager
@@ -659,3 +660,9 @@ def test_ctrl_c_ends_the_server_well(tmp_path, monkeypatch, capsys):
     )
     with pytest.raises(UserError, match="no directory"):
         main([str(tmp_path / "missing"), "--serve"])
+
+
+def test_a_name_that_is_no_text_is_shown_as_far_as_it_is(tmp_path):
+    compiled(tmp_path / "runs" / os.fsdecode(b"odd-\xff"), {0: [1.0]})
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]) == 0
+    assert "odd-?" in (tmp_path / "page.html").read_text()

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import gymnasium
 import imageio_ffmpeg
 import numpy as np
@@ -197,7 +198,7 @@ def test_a_repeated_training_is_the_same(runs, chain):
     rows = metrics_of(run, seed)
     assert recording.returns.tolist() == [np.float32(row["return"]) for row in rows]
     assert recording.heads.tolist() == [int(row["head"]) for row in rows]
-    assert learning.first_difference(run, recording) is None
+    assert learning.compare(run, recording) == (15, None)
     assert recording.ends.tolist() == list(range(16))
     # The heads after the last episode are the model that the run left.
     model = BootstrappedDQN.load(run / "models" / f"seed{seed}.safetensors")
@@ -210,7 +211,9 @@ def test_a_repeated_training_is_the_same(runs, chain):
     for states in recording.visited:
         assert (np.diff(np.flatnonzero(states)) == 1).all()
     other = recording._replace(returns=np.where(np.arange(15) == 6, 7, recording.returns))
-    assert learning.first_difference(run, other) == 7
+    assert learning.compare(run, other) == (15, 7)
+    other = recording._replace(spreads=np.where(np.arange(15) == 9, 7, recording.spreads))
+    assert learning.compare(run, other) == (15, 10)
 
 
 def test_the_raster_has_the_colour_of_who_acted(runs, chain):
@@ -285,7 +288,7 @@ def test_the_first_to_reach_the_reward(chain):
 def test_a_video_of_learning(runs, chain, capsys):
     assert main([str(runs / "chain"), "--fps", "5", "--seed", "1"]) == 0
     out = capsys.readouterr().out
-    assert "repeated 15 episodes of seed 1, with the returns that the run had" in out
+    assert "repeated 15 episodes of seed 1; the 15 that the run recorded are the same" in out
     frames = frames_of(runs / "chain" / "watch.mp4")
     assert len(frames) == num_frames(chain, 5)
     assert f"watch.mp4: {len(frames)} frames, {len(frames) / 5:.1f} s" in out
@@ -326,7 +329,7 @@ def test_a_training_that_cannot_be_repeated_is_said(runs, chain, tmp_path, monke
     other = chain._replace(returns=np.where(np.arange(15) == 4, 3, chain.returns))
     monkeypatch.setattr(learning, "repeat_training", lambda config, seed, episodes: other)
     assert main([str(runs / "chain"), "--seed", "1", "--out", str(tmp_path / "a.gif")]) == 0
-    assert "other returns than metrics.csv from episode 5 on" in capsys.readouterr().out
+    assert "is not that of metrics.csv from episode 5 on" in capsys.readouterr().out
     with Image.open(tmp_path / "a.gif") as gif:
         assert gif.size == SIZE
 
@@ -346,6 +349,23 @@ def test_how_much_of_a_training_is_shown(runs, tmp_path):
         config, agent=dataclasses.replace(config.deep, epsilon_start=0.1, epsilon_end=0.1)
     )
     assert learning.episodes_shown(run, dithers, 1, None) == 14
+
+
+def test_what_cannot_be_repeated_is_refused(runs, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(runs / "chain", run)
+    (run / "metrics.csv").write_text((run / "metrics.csv").read_text().splitlines()[0] + "\n")
+    config = parse_train_config(read_json(run / "config.json"), run)
+    with pytest.raises(UserError, match="no episode of seed 1 yet"):
+        learning.episodes_shown(run, config, 1, None)
+
+    def trunk(key):
+        return eqx.nn.MLP(6, 4, 4, 1, key=key)
+
+    bootdqn.train("chain:6", episodes=2, hidden=(4,), num_heads=2, out=tmp_path / "own", trunk=trunk)
+    config = parse_train_config(read_json(tmp_path / "own" / "config.json"), run)
+    with pytest.raises(UserError, match="a trunk of its own cannot be repeated"):
+        learning.require_same_network(tmp_path / "own", config, 0)
 
 
 # Playing.

@@ -50,10 +50,9 @@ class Likeness(NamedTuple):
         """Of the preferences of two heads [K, K]: 1 if they are the same but for a factor, 0 if unrelated."""
         size = np.sqrt(np.diag(self.products))
         scale = np.outer(size, size)
-        # A head without preferences is like no other.
-        found = np.divide(self.products, scale, out=np.zeros_like(self.products), where=scale > 0)
-        np.fill_diagonal(found, 1.0)
-        return found
+        # A head without preferences is like others without, and like no other.
+        neither = np.outer(size == 0, size == 0).astype(float)
+        return np.divide(self.products, scale, out=neither, where=scale > 0)
 
     @property
     def agreement(self) -> float:
@@ -80,8 +79,8 @@ class Likeness(NamedTuple):
             return None
         return (
             f"the heads have collapsed onto each other: {num_heads} are worth {self.effective_heads:.2f} "
-            f"(mean correlation {mean:.3f}, the same favourite on {self.agreement:.1%} of observations); which "
-            "acts hardly matters, and exploration is over, whether or not the best was found"
+            f"(mean correlation {mean:.3f}, the same favourite on {self.agreement:.1%} of observations), so that "
+            "it now hardly matters which one acts"
         )
 
 
@@ -117,7 +116,7 @@ def report_card(policies: Sequence[PolicyReturns], likeness: Likeness, observati
             {
                 "policy": each.policy,
                 "episodes": len(each.returns),
-                "mean_return": float(np.mean(each.returns)),
+                "mean_return": float(np.mean(each.returns, dtype=float)),
                 "least_return": float(np.min(each.returns)),
                 "largest_return": float(np.max(each.returns)),
                 "entropy": round(each.entropy, 6),

@@ -245,6 +245,8 @@ def resume_training(path: Path, *, progress: bool = True) -> TrainResult:
     if checkpoint is None:
         raise UserError(f"{path} holds no checkpoint that is whole; start the run again")
     directory = RunDirectory.reopen(path, checkpoint.info["ends"])
+    for name in ("exploration.csv", "heads.json"):  # of when it was stopped
+        (path / name).unlink(missing_ok=True)
     return _train_and_record(training, config, directory, checkpoints, progress, checkpoint)
 
 
@@ -541,16 +543,17 @@ def _record_heads(path: Path, result: TrainResult) -> None:
             )
             for index, policy in enumerate(policies)
         ]
-        card = report_card(played, Likeness.of(beliefs.q), f"all {len(states)} states")
-        cards.append({"seed": seed, **card})
         where = result.exploration[seed]
+        seen = where.visits > 0
+        card = report_card(played, Likeness.of(beliefs.q[seen]), f"the {seen.sum()} states visited")
+        cards.append({"seed": seed, **card})
         rows += [
             (
                 *(seed, state, where.visits[state], where.first_episode[state] if visited else ""),
                 where.first_head[state] if visited and committed else "",
                 *(f"{beliefs.entropy[state] + 0.0:.6g}", f"{beliefs.std[state].mean():.6g}"),
             )
-            for state, visited in enumerate(where.visits > 0)
+            for state, visited in enumerate(seen)
         ]
     write_atomically(path / "exploration.csv", csv_text(rows).encode())
     if config.num_heads > 1:

@@ -199,7 +199,7 @@ def read_xray(path: Path, seed: int | None = None) -> Xray | None:
     config = read_json(path / "config.json")
     try:
         num_heads, seed = int(config["agent"]["num_heads"]), int(config["seed"] if seed is None else seed)
-        env, agent = str(config["env"]), str(config["agent_name"])
+        env, agent = str(config["env"] or "an environment without a name"), str(config["agent_name"])
         per_state = "episodes" in config
     except (KeyError, TypeError, ValueError):
         return None

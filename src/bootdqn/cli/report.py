@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         serve(report, options.port)
         return 0
     require(not options.out.is_dir(), f"{options.out} is a directory; give --out the name of a file")
-    page = report.page().encode()
+    page = report.page().encode(errors="replace")  # of a file's name that is no text
     write_atomically(options.out, page)
     made = f"{count(report.num_runs, 'run')}, {count(report.num_experiments, 'experiment')}"
     print(f"report: {options.out} ({made}, {len(page) / 1e6:.1f} MB)")

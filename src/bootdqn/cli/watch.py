@@ -84,14 +84,15 @@ def _watch_learning(options: Options, out: Path) -> Video:
     config = parse_train_config(read_json(path), path)
     seed = config.seed if options.seed is None else options.seed
     episodes = learning.episodes_shown(run, config, seed, options.episodes)
+    learning.require_same_network(run, config, seed)
     recording = learning.repeat_training(config, seed, episodes)
-    different = learning.first_difference(run, recording)
+    compared, different = learning.compare(run, recording)
     if different is None:
-        print(f"repeated {episodes} episodes of seed {seed}, with the returns that the run had")
+        print(f"repeated {episodes} episodes of seed {seed}; the {compared} that the run recorded are the same")
     else:
         print(
-            f"warning: the repeated training has other returns than metrics.csv from episode {different} on, as "
-            "it may with other versions or another processor; the video shows the repeated one"
+            f"warning: the repeated training is not that of metrics.csv from episode {different} on, as may be "
+            "with other versions or another processor; the video shows the repeated one"
         )
     fps = options.fps or learning_scenes.FPS
     print(f"drawing {len(recording.ends)} frames", flush=True)

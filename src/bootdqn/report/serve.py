@@ -38,8 +38,10 @@ class _Pages:
         with self._lock:
             version, start = self.version(), time.monotonic()
             if version != self._made[0]:
+                page = self._made[1]  # stays if what there was has gone meanwhile
                 with suppress(UserError, OSError):
-                    self._made = version, self._report.page(live=version)
+                    page = self._report.page(live=version)
+                self._made = version, page
                 self._next = time.monotonic() + _REST * (time.monotonic() - start)
             return self._made[1]
 
@@ -62,7 +64,7 @@ def make_server(report: Report, port: int) -> ThreadingHTTPServer:
                 self._answer(404, "text/plain", "there is only /")
 
         def _answer(self, status: int, kind: str, content: str) -> None:
-            body = content.encode()
+            body = content.encode(errors="replace")
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

@@ -19,7 +19,9 @@ from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics, TrainState,
 from bootdqn.loops.evaluate import make_surveyor
 from bootdqn.loops.groups import Chunk
 from bootdqn.progress import Progress
+from bootdqn.runs.arrays import restore
 from bootdqn.runs.directory import read_json, read_table
+from bootdqn.runs.models import read_model
 from bootdqn.training import TrainConfig, require_finite
 
 MAX_FRAMES = 300
@@ -38,6 +40,8 @@ class Recording(NamedTuple):
     """[E]"""
     heads: NDArray[np.int32]
     """That was committed, in every episode [E]."""
+    spreads: NDArray[np.float32]
+    """Standard deviation of Q over heads, in what every episode learned from [E]; 0 where there was nothing."""
     epsilons: NDArray[np.float32]
     """At the end of every episode [E]."""
     visited: NDArray[np.bool_]
@@ -102,6 +106,8 @@ def episodes_shown(run: Path, config: TrainConfig, seed: int, wanted: int | None
     """How many episodes a video of a run's seed shows: as many as are wanted, or a few more than it learned in."""
     require(isinstance(config.agent, AgentConfig), f"{config.agent_name} has no heads to watch; boot has")
     require(seed in config.seeds, f"{run} has seeds {', '.join(map(str, config.seeds))}, not {seed}")
+    done = len(_recorded(run, seed))
+    require(done > 0, f"{run} has no episode of seed {seed} yet; wait for the first, or choose another --seed")
     if wanted is not None:
         require(
             1 <= wanted <= config.episodes, f"{run} has episodes 1 to {config.episodes}; --episodes was {wanted}"
@@ -110,7 +116,6 @@ def episodes_shown(run: Path, config: TrainConfig, seed: int, wanted: int | None
     record = read_json(run / "run.json")
     learned = record.get("greedy_episodes_to_learn" if config.dithers else "episodes_to_learn") or {}
     at = learned.get(str(seed))
-    done = len(_recorded_returns(run, seed)) or config.episodes
     return min(done, config.episodes if at is None else at + _AFTER_LEARNING)
 
 
@@ -138,14 +143,15 @@ def repeat_training(config: TrainConfig, seed: int, episodes: int) -> Recording:
     state = init(jnp.stack([jax.random.key(seed)]))
     looks = [look(state)]
     metrics: list[EpisodeMetrics] = []
-    visits = [np.array(state.exploration.visits[0])]
+    visits, visited = np.array(state.exploration.visits[0]), []
     with bar:
         program = run.lower(state, 1).compile()
         bar.start()
         for episode in range(episodes):
             state, found = program(state, 1)
             metrics.append(jax.tree.map(lambda x: np.array(x)[0], found))
-            visits.append(np.array(state.exploration.visits[0]))  # a copy: the state is consumed
+            before, visits = visits, np.array(state.exploration.visits[0])  # a copy: the state is consumed
+            visited.append(visits > before)
             chunk = Chunk(episode, (seed,), jax.tree.map(lambda x: x[None], metrics[-1]))
             require_finite(chunk, config, seed=seed)
             bar.update(chunk)
@@ -158,26 +164,56 @@ def repeat_training(config: TrainConfig, seed: int, episodes: int) -> Recording:
         seed,
         np.asarray(joined.episode_return),
         np.asarray(joined.head),
+        np.asarray(joined.updates.q_spread),
         np.asarray(joined.epsilon),
-        np.diff(np.stack(visits), axis=0) > 0,
+        np.stack(visited),
         ends,
         np.stack([right for right, _ in looks]),
         np.stack([value for _, value in looks]),
     )
 
 
-def first_difference(run: Path, recording: Recording) -> int | None:
-    """The first episode, from 1, whose return is not what `metrics.csv` has; None if all are the same."""
-    recorded = _recorded_returns(run, recording.seed)[: len(recording.returns)]
-    different = np.flatnonzero(recorded != recording.returns[: len(recorded)])
-    return int(different[0]) + 1 if len(different) else None
+def require_same_network(run: Path, config: TrainConfig, seed: int) -> None:
+    """Raise `UserError` if a run's model is not of the network that its configuration makes."""
+    path = run / "models" / f"seed{seed}.safetensors"
+    if not path.exists():  # the run is going on, or its models were left out
+        return
+    training = CompiledTraining(make_env(config.env), config.deep, seeds=(seed,), episodes=config.episodes)
+    like = jax.eval_shape(training.agent.init, jax.random.key(0)).params
+    arrays, _ = read_model(path)
+    try:
+        restore(like, arrays, path)
+    except UserError:
+        raise UserError(
+            f"{path} is of another network than {run / 'config.json'} makes; a run with a trunk of its own cannot "
+            "be repeated, as no file brings the trunk back"
+        ) from None
 
 
-def _recorded_returns(run: Path, seed: int) -> NDArray[np.float32]:
+class Comparison(NamedTuple):
+    """Of a repeated training with what `metrics.csv` has of it."""
+
+    episodes: int
+    """That both have."""
+    first_difference: int | None
+    """The first of them, from 1, in which the return or the disagreement of heads differs."""
+
+
+def compare(run: Path, recording: Recording) -> Comparison:
+    """Whether the repeated training is that of the run."""
+    recorded = _recorded(run, recording.seed)[: len(recording.returns)]
+    repeated = np.stack([recording.returns, recording.spreads], axis=1)[: len(recorded)]
+    different = np.flatnonzero((recorded != repeated).any(axis=1))
+    return Comparison(len(recorded), int(different[0]) + 1 if len(different) else None)
+
+
+def _recorded(run: Path, seed: int) -> NDArray[np.float32]:
+    """Return of every episode, and how far heads disagreed in it, 0 where nothing was learned [E, 2]."""
     path = run / "metrics.csv"
     try:
-        rows = [row["return"] for row in read_table(path) if row["seed"] == str(seed)]
-        return np.array([float(text) for text in rows], np.float32)
+        rows = [row for row in read_table(path) if row["seed"] == str(seed)]
+        numbers = [(float(row["return"]), float(row["q_spread"] or 0)) for row in rows]
+        return np.array(numbers, np.float32).reshape(-1, 2)
     except FileNotFoundError:
         raise UserError(f"no file {path}; is {run} a run directory?") from None
     except (KeyError, TypeError, ValueError) as error:

@@ -172,8 +172,8 @@ class Row:
                 x, _ = _middle(cell_box(box, (1, num_states), 0, state))
                 canvas.text((x, box[1] - 4), label, 11, colour=QUIET, anchor="ms")
         left, top, right, bottom = self.places
-        canvas.text((left, bottom + 4), "state 1", 12, colour=QUIET)
-        canvas.text((right, bottom + 4), f"state {num_states}", 12, colour=QUIET, anchor="ra")
+        canvas.text((left, bottom + 4), "state 0", 12, colour=QUIET)
+        canvas.text((right, bottom + 4), f"state {num_states - 1}", 12, colour=QUIET, anchor="ra")
         canvas.text((left - 6, top - 4), "episode", 12, colour=QUIET, anchor="rs")
         for episode in _ticks(len(recording.returns)):
             y = cell_box(self.places, (len(self.rows), 1), (episode - 1) // stride, 0)[1]
