@@ -36,7 +36,8 @@ def test_train_leaves_a_run_directory(tmp_path, capsys):
     )
     assert str(out) in capsys.readouterr().out
     assert {entry.name for entry in out.iterdir()} == {
-        "config.json", "run.json", "metrics.csv", "models", "learning_curve.png", "learning_curve.svg"
+        "config.json", "run.json", "metrics.csv", "models", "learning_curve.png", "learning_curve.svg",
+        "exploration.csv", "exploration.png", "exploration.svg", "heads.json"
     }  # fmt: skip
     config = json.loads((out / "config.json").read_text())
     assert (config["env"], config["episodes"], config["num_seeds"], config["seed"]) == ("chain:5", 4, 3, 7)

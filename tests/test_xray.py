@@ -173,6 +173,7 @@ def test_figures_of_real_runs_show_what_they_say(env, agent, tmp_path):
     xray = read_xray(tmp_path / "run")
     assert xray is not None
     assert xray.states is not None
+    assert (tmp_path / "run" / "exploration.png").read_bytes().startswith(b"\x89PNG")
     figure = xray_figure(xray)
     first, growth, disagreement, *rest = figure.axes
     shares = [axes for axes in rest if axes.get_title(loc="left").startswith("Steps made")]

@@ -33,6 +33,7 @@ from bootdqn.runs.directory import RunDirectory, read_json, write_json
 from bootdqn.runs.models import save_model
 from bootdqn.training import parse_fields
 from bootdqn.types import Params, Transition
+from bootdqn.xray_figure import save_xray
 
 METRICS = (
     *("step", "episode", "slot", "return", "length", "terminated", "head", "epsilon", "updates"),
@@ -519,6 +520,7 @@ class GymRun:
             colour=AGENT_COLOURS[self.config.agent_name],
             note="" if self.protocol is None else protocol_line(self.protocol),
         )
+        save_xray(path)
         best = None if np.isinf(self.best) else self.best
         self.directory.finish(
             status,

@@ -30,6 +30,7 @@ from bootdqn.runs.models import save_model
 from bootdqn.stats import episodes_to_learn
 from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
 from bootdqn.types import Agent, Belief, Env, Params, Transition, UpdateMetrics
+from bootdqn.xray_figure import save_xray
 
 NAMED_AGENTS: dict[str, AgentConfig | TabularAgent] = {**AGENTS, **TABULAR_AGENTS}
 """All that can be trained by name: configurations of the deep agent, and agents that see the state."""
@@ -504,6 +505,7 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
     if result.metrics:
         _draw(directory.path / "learning_curve", result)
         _record_heads(directory.path, result)
+        save_xray(directory.path)
     learned = {}
     if isinstance(result.config.agent, AgentConfig):
         learned = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from bootdqn.figures import STYLE, head_colour, running_mean
-from bootdqn.xray import NO_HEAD, States, Xray
+from bootdqn.figures import STYLE, head_colour, running_mean, save_figure
+from bootdqn.xray import NO_HEAD, States, Xray, read_xray
 
 _NEUTRAL = "#0072B2"
 """Of episodes without a committed head."""
@@ -26,6 +27,14 @@ _MAX_NUMBERED = 12
 def _colour(head: int) -> str:
     """Of a head, or of none."""
     return _NEUTRAL if head == NO_HEAD else head_colour(head)
+
+
+def save_xray(run: Path) -> None:
+    """Draw `exploration.png` and `.svg` in a run directory, of its first seed, if there is something to see."""
+    xray = read_xray(run)
+    if xray is not None:
+        with rc_context(STYLE):
+            save_figure(xray_figure(xray), run / "exploration")
 
 
 def xray_figure(xray: Xray) -> Figure:
