@@ -176,7 +176,7 @@ def test_evaluation_by_steps_counts_what_ended_and_else_what_there_is():
 
     def up(params, keys, obs, policies, tick, epsilon) -> Any:
         assert epsilon == 0.25
-        return np.ones(2, np.int32), Belief(*[jnp.zeros(2)] * 5)
+        return np.ones(2, np.int32), Belief(jnp.zeros((2, 1, 3)), *[jnp.zeros(2)] * 4)
 
     (found,) = evaluate(envs, up, None, [VOTE, VOTE], episodes=1, steps=33, epsilon=0.25, seed=[1])
     assert (found.ended, len(found.returns)) == (6, 6)  # of ten steps, and one to begin anew
