@@ -124,7 +124,9 @@ def make_one(source: EnvSource, render_mode: str | None = None) -> gymnasium.Env
         require(not is_atari(source), f"{source} is played in slots and is no single Gymnasium environment")
         if is_compiled(source):
             return GymnasiumEnv(make_env(source))
-        return _made_by_gymnasium(lambda: gymnasium.make(source, render_mode=render_mode), source)
+        # Not every environment knows the word.
+        options: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+        return _made_by_gymnasium(lambda: gymnasium.make(source, **options), source)
     if isinstance(source, gymnasium.Env):
         spec = source.spec
         if spec is None:
