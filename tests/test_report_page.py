@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from bootdqn.report import serve
 from bootdqn.report.page import Report
+from bootdqn.watch.video import write_video
 from test_report import HOSTILE, by_steps, compiled, serving
 
 pytestmark = pytest.mark.browser
@@ -136,14 +138,9 @@ def test_a_link_unfolds_its_run(open_page, tmp_path):
 
 
 def test_a_video_plays(open_page, tmp_path):
-    imageio_ffmpeg = pytest.importorskip("imageio_ffmpeg")
     path = compiled(tmp_path / "runs/a", {0: [1.0]})
-    options = {"fps": 10, "codec": "libx264", "pix_fmt_out": "yuv420p", "macro_block_size": 2}
-    writer = imageio_ffmpeg.write_frames(str(path / "episode.mp4"), (32, 32), **options)
-    writer.send(None)
-    for shade in range(20):
-        writer.send(np.full((32, 32, 3), 12 * shade, np.uint8))
-    writer.close()
+    frames = [Image.new("RGB", (32, 32), (12 * shade,) * 3) for shade in range(20)]
+    write_video(path / "episode.mp4", frames, fps=10)
     page = open_page()
     video = page.locator("video")
     video.scroll_into_view_if_needed()

@@ -52,7 +52,9 @@ class Likeness(NamedTuple):
         scale = np.outer(size, size)
         # A head without preferences is like others without, and like no other.
         neither = np.outer(size == 0, size == 0).astype(float)
-        return np.divide(self.products, scale, out=neither, where=scale > 0)
+        found = np.divide(self.products, scale, out=neither, where=scale > 0)
+        np.fill_diagonal(found, 1.0)  # whatever rounding says
+        return found
 
     @property
     def agreement(self) -> float:
