@@ -13,7 +13,7 @@ LAYERS = [
     {"agent", "regression"},
     {"runs"},
     {"loops"},
-    {"figures", "score_figures", "progress", "xray"},
+    {"figures", "score_figures", "progress", "xray", "cards"},
     {"xray_figure"},
     {"training", "bench", "bench_atari"},
     {"gym_run", "doctor"},

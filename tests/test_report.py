@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from bootdqn.agent import AGENTS
+from bootdqn.cards import EXPLORATION_COLUMNS
 from bootdqn.cli.report import main
 from bootdqn.errors import UserError
 from bootdqn.figures import AGENT_COLOURS
@@ -26,7 +27,7 @@ from bootdqn.report.collect import find, read_experiment, read_run
 from bootdqn.report.curves import MAX_POINTS, average, make_charts
 from bootdqn.report.page import Report
 from bootdqn.report.records import Training
-from bootdqn.training import COLUMNS, EXPLORATION_COLUMNS
+from bootdqn.training import COLUMNS
 
 AGENT = {"num_heads": 2, "epsilon_end": 0.0, "learning_rate": 0.001}
 RECORD = {

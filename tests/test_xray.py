@@ -9,12 +9,12 @@ import pytest
 
 import bootdqn
 from bootdqn.agent import AgentConfig
+from bootdqn.cards import EXPLORATION_COLUMNS
 from bootdqn.envs.chain import Chain
 from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.errors import UserError
 from bootdqn.loops.compiled import CompiledTraining
 from bootdqn.runs.directory import read_table
-from bootdqn.training import EXPLORATION_COLUMNS
 from bootdqn.xray import NO_HEAD, Dash, Record, read_xray
 from bootdqn.xray_figure import xray_figure
 

@@ -65,6 +65,11 @@ def head_colour(head: int) -> str:
     return HEAD_COLOURS[head % len(HEAD_COLOURS)]
 
 
+def is_light(colour: ArrayLike) -> bool:
+    """Whether dark text can be read on a colour, given as red, green and blue from 0 to 1."""
+    return bool(np.dot(colour, (0.299, 0.587, 0.114)) > 0.55)
+
+
 class Below(NamedTuple):
     """What else a learning curve shows, below the returns."""
 
@@ -564,9 +569,15 @@ def _draw_node(axes: Axes, actions: str, state: int, colour: str) -> None:
 
 
 def save_figure(figure: Figure, stem: Path) -> None:
-    """Write a PNG and an SVG, the same bytes every time."""
-    png, svg = io.BytesIO(), io.BytesIO()
-    figure.savefig(png, format="png", dpi=150)
-    figure.savefig(svg, format="svg", metadata={"Date": None})
-    write_atomically(stem.with_suffix(".png"), png.getvalue())
-    write_atomically(stem.with_suffix(".svg"), svg.getvalue())
+    """Write a PNG and an SVG."""
+    for suffix in (".png", ".svg"):
+        write_atomically(stem.with_suffix(suffix), figure_bytes(figure, suffix))
+
+
+def figure_bytes(figure: Figure, suffix: str) -> bytes:
+    """The file of a figure, `.png` or `.svg`: the same bytes every time."""
+    drawn = io.BytesIO()
+    options: dict[str, Any] = {"dpi": 150} if suffix == ".png" else {"metadata": {"Date": None}}
+    with rc_context(STYLE):
+        figure.savefig(drawn, format=suffix[1:], **options)
+    return drawn.getvalue()

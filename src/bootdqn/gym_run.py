@@ -16,12 +16,12 @@ import numpy as np
 from jax import Array
 
 from bootdqn.agent import AGENTS, ATARI_AGENTS, GYM_AGENTS, AgentConfig
+from bootdqn.cards import card_of, data_share
 from bootdqn.envs.atari import is_atari, protocol_card, protocol_line
 from bootdqn.envs.host import Envs, EnvSource, Vectorization, env_name, make_envs, make_more
 from bootdqn.envs.observations import Observations
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, save_run_curve
-from bootdqn.heads import Likeness, PolicyReturns, report_card
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
 from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
 from bootdqn.memory import require_memory
@@ -568,22 +568,6 @@ def evaluation_rows(step: int, found: Sequence[Evaluation], head_steps: Sequence
         )
         for e in found
     ]
-
-
-def card_of(found: Sequence[Evaluation], head_steps: Sequence[int] = ()) -> dict[str, Any]:
-    """The head report card of an evaluation."""
-    likeness = Likeness.sum(e.likeness for e in found)
-    policies = [
-        PolicyReturns(policy_name(e.policy), e.returns, e.entropy, data_share(e.policy, head_steps)) for e in found
-    ]
-    return report_card(policies, likeness, f"{likeness.observations:,} observations of the episodes played")
-
-
-def data_share(policy: int, head_steps: Sequence[int]) -> float | None:
-    """Which share of the data a head collected; None for what is no head, or where heads do not act alone."""
-    if policy < 0 or not head_steps:
-        return None
-    return round(head_steps[policy] / max(sum(head_steps), 1), 6)
 
 
 def model_header(

@@ -13,12 +13,11 @@ import numpy as np
 from jax import Array
 
 from bootdqn.agent import AGENTS, AgentConfig
+from bootdqn.cards import EXPLORATION_COLUMNS, Trained, survey_heads
 from bootdqn.envs.catalog import env_spec, make_env
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.figures import AGENT_COLOURS, Below, running_mean, save_learning_curve
-from bootdqn.heads import Likeness, PolicyReturns, report_card
 from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics, Exploration
-from bootdqn.loops.evaluate import MEAN, VOTE, make_player, make_surveyor, policy_name
 from bootdqn.loops.groups import Chunk, available_cores
 from bootdqn.loops.tabular import TabularMetrics, TabularTraining
 from bootdqn.memory import require_memory
@@ -52,10 +51,6 @@ COLUMNS = (
 TABULAR_COLUMNS = COLUMNS[: COLUMNS.index("regret") + 1]
 """The same for agents that see the state."""
 
-EXPLORATION_COLUMNS = ("seed", "state", "visits", "first_episode", "first_head", "entropy", "q_spread")
-"""Of `exploration.csv`."""
-_EPISODES_A_POLICY = 20
-"""That the report card is made from."""
 _CHUNKS_BETWEEN_CHECKPOINTS = 60
 """Of a core: about half a minute."""
 AnyChunk = Chunk[EpisodeMetrics] | Chunk[TabularMetrics]
@@ -505,7 +500,6 @@ def _record(directory: RunDirectory, result: TrainResult) -> None:
     if result.metrics:
         _draw(directory.path / "learning_curve", result)
         _record_heads(directory.path, result)
-        save_xray(directory.path)
     learned = {}
     if isinstance(result.config.agent, AgentConfig):
         learned = {
@@ -523,43 +517,16 @@ def _record_heads(path: Path, result: TrainResult) -> None:
     """Where training has been, what heads now believe there, and what each is worth."""
     if not isinstance(result.agent, Agent):
         return
-    config, states = result.config.deep, jax.numpy.arange(result.env.encoding.num_states)
-    player, surveyor = make_player(result.env, result.agent), make_surveyor(result.agent)
-    policies = [VOTE, MEAN, *range(config.num_heads)]
-    committed = config.acting == "committed_head"
-    cards, rows = [], [EXPLORATION_COLUMNS]
-    for seed, acted in result.metrics.items():
-        params = result.params[seed]
-        key = jax.random.fold_in(jax.random.key(seed), 1)
-        keys = jax.random.split(key, (len(policies), _EPISODES_A_POLICY))
-        returns, entropy = (np.asarray(x) for x in player(params, keys, jax.numpy.asarray(policies)))
-        beliefs = jax.tree.map(np.asarray, surveyor(params, states))
-        assert isinstance(acted, EpisodeMetrics)
-        shares = np.bincount(acted.head, minlength=config.num_heads) / len(acted.head)
-        played = [
-            PolicyReturns(
-                policy_name(policy),
-                returns[index],
-                float(entropy[index].mean()),
-                float(shares[policy]) if policy >= 0 and committed else None,
-            )
-            for index, policy in enumerate(policies)
-        ]
-        where = result.exploration[seed]
-        seen = where.visits > 0
-        card = report_card(played, Likeness.of(beliefs.q[seen]), f"the {seen.sum()} states visited")
-        cards.append({"seed": seed, **card})
-        rows += [
-            (
-                *(seed, state, where.visits[state], where.first_episode[state] if visited else ""),
-                where.first_head[state] if visited and committed else "",
-                *(f"{beliefs.entropy[state] + 0.0:.6g}", f"{beliefs.std[state].mean():.6g}"),
-            )
-            for state, visited in enumerate(seen)
-        ]
-    write_atomically(path / "exploration.csv", csv_text(rows).encode())
-    if config.num_heads > 1:
+    trained = {
+        seed: Trained(result.params[seed], np.asarray(metrics.head), result.exploration[seed])
+        for seed, metrics in result.metrics.items()
+        if isinstance(metrics, EpisodeMetrics)
+    }
+    cards, rows = survey_heads(result.env, result.agent, result.config.deep, trained)
+    write_atomically(path / "exploration.csv", csv_text([EXPLORATION_COLUMNS, *rows]).encode())
+    if result.config.deep.num_heads > 1:
         write_json(path / "heads.json", {"cards": cards})
+    save_xray(path)
 
 
 def _draw(stem: Path, result: TrainResult) -> None:

@@ -57,15 +57,10 @@ class States:
     """Of the heads' vote there, at the end of training, in nats."""
     spread: NDArray[np.float64]
     """Standard deviation of Q over heads there, mean over actions, at the end of training."""
+    reachable: NDArray[np.bool_]
+    """Whether an agent can get there."""
     size: int | None
-    """Rows and columns of a DeepSea, whose agents cannot get above its diagonal; None for states in a row."""
-
-    @property
-    def reachable(self) -> NDArray[np.bool_]:
-        """Whether an agent can get there [S]."""
-        if self.size is None:
-            return np.ones(len(self.visits), bool)
-        return np.tri(self.size, dtype=bool).ravel()
+    """Rows and columns of a DeepSea; None for states in a row."""
 
     @property
     def dashes(self) -> list[Dash]:
@@ -233,6 +228,7 @@ def _read_states(path: Path, env: str, seed: int) -> States | None:
     if not any(int(row["visits"]) for row in rows):
         return None
     made = make_env(env)
+    sea = made if isinstance(made, DeepSea) else None
 
     def column(name: str, kind: type, empty: Any) -> NDArray[Any]:
         return np.array([kind(row[name]) if row[name] else empty for row in rows])
@@ -243,5 +239,6 @@ def _read_states(path: Path, env: str, seed: int) -> States | None:
         first_head=column("first_head", int, NO_HEAD),
         entropy=column("entropy", float, 0.0),
         spread=column("q_spread", float, 0.0),
-        size=made.size if isinstance(made, DeepSea) else None,
+        reachable=np.ones(len(rows), bool) if sea is None else sea.reachable.ravel(),
+        size=None if sea is None else sea.size,
     )

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from bootdqn.figures import STYLE, head_colour, running_mean, save_figure
+from bootdqn.figures import STYLE, head_colour, is_light, running_mean, save_figure
 from bootdqn.xray import NO_HEAD, States, Xray, read_xray
 
 _NEUTRAL = "#0072B2"
@@ -33,8 +33,7 @@ def save_xray(run: Path) -> None:
     """Draw `exploration.png` and `.svg` in a run directory, of its first seed, if there is something to see."""
     xray = read_xray(run)
     if xray is not None:
-        with rc_context(STYLE):
-            save_figure(xray_figure(xray), run / "exploration")
+        save_figure(xray_figure(xray), run / "exploration")
 
 
 def xray_figure(xray: Xray) -> Figure:
@@ -83,7 +82,7 @@ def _draw_first_visits(axes: Axes, xray: Xray, states: States) -> None:
                 ha="center",
                 va="center",
                 fontsize=6,
-                color=_text_on(colours[state]),
+                color="black" if is_light(to_rgb(colours[state])) else "white",
             )
         _label_grid(axes)
     axes.set_title(f"Who was first where{'; ' + by if by else ''}", loc="left", fontsize=10)
@@ -232,12 +231,6 @@ def _draw_spread(axes: Axes, xray: Xray) -> None:
     axes.set_xlabel("episode")
     axes.set_ylabel("std of Q over heads")
     axes.set_title("How far heads disagree in what they learn from", loc="left", fontsize=10)
-
-
-def _text_on(colour: str) -> str:
-    """Black or white, whichever can be read."""
-    red, green, blue = to_rgb(colour)
-    return "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
 
 
 def _relative(values: NDArray[Any]) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.gym_run import card_of
+from bootdqn.cards import card_of
 from bootdqn.loops.evaluate import policy_name
 from bootdqn.model import BootstrappedDQN, Policy
 from bootdqn.runs.directory import provenance, write_json

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.agent import GYM_AGENTS, AgentConfig
+from bootdqn.cards import card_of
 from bootdqn.cli.evaluate import show_report_card
 from bootdqn.envs.atari import is_atari
 from bootdqn.envs.host import Vectorization, is_gymnasium
 from bootdqn.errors import require_known
-from bootdqn.gym_run import GymConfig, GymRun, card_of, default_config
+from bootdqn.gym_run import GymConfig, GymRun, default_config
 from bootdqn.loops.compiled import EpisodeMetrics
 from bootdqn.stats import OPTIMAL_EPISODES
 from bootdqn.tabular.agents import TabularAgent

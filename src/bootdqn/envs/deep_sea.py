@@ -89,6 +89,11 @@ class DeepSea:
         # bsuite's draw: only the legacy generator repeats it.
         return np.random.RandomState(self.mapping_seed).binomial(1, 0.5, [self.size, self.size])
 
+    @property
+    def reachable(self) -> NDArray[np.bool_]:
+        """Whether an agent can get to each cell [N, N]: there is no way above the diagonal."""
+        return np.tri(self.size, dtype=bool)
+
     def is_optimal(self, state: DeepSeaState, episode_return: Array) -> Array:
         """Whether an episode that ended in `state` never left the way to the reward by choice."""
         del episode_return

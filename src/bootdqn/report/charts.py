@@ -131,11 +131,11 @@ def safe_json(value: Any) -> str:
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from at most `low` to at least `high`."""
+def ticks(low: float, high: float) -> list[float]:
+    """About five round numbers from at most `low` to at least `high`."""
     if high - low <= 1e-9 * max(abs(low), abs(high)) + 1e-300:
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
-    raw = (high - low) / count
+    raw = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10, 20) if m * power >= raw)
     return [float(f"{i * step:.12g}") for i in range(math.floor(low / step), math.ceil(high / step) + 1)]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from html import escape
 
-from matplotlib import rc_context
-
-from bootdqn.figures import STYLE
+from bootdqn.figures import figure_bytes
 from bootdqn.report.charts import heat, heat_map
 from bootdqn.report.pieces import (
     MAX_SVG_BYTES,
@@ -66,17 +63,16 @@ def _xray(run: Run, notes: list[str]) -> str:
         xray = read_xray(run.path)
         if xray is None:
             return ""
-        drawing, drawn, suffix = xray_figure(xray), io.BytesIO(), ".svg"
-        with rc_context(STYLE):
-            drawing.savefig(drawn, format="svg", metadata={"Date": None})
-        if drawn.tell() > MAX_SVG_BYTES:
-            drawn, suffix = io.BytesIO(), ".png"
-            drawing.savefig(drawn, format="png", dpi=150)
+        drawing, suffix = xray_figure(xray), ".svg"
+        drawn = figure_bytes(drawing, suffix)
+        if len(drawn) > MAX_SVG_BYTES:
+            suffix = ".png"
+            drawn = figure_bytes(drawing, suffix)
     except Exception as error:  # whatever is wrong with its tables, the run shall be on the page
         notes.append(f"the exploration X-ray could not be drawn: {error}")
         return ""
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in xray.findings)
-    return f"<ul>{findings}</ul>{image(data_uri(drawn.getvalue(), suffix), 'exploration X-ray')}"
+    return f"<ul>{findings}</ul>{image(data_uri(drawn, suffix), 'exploration X-ray')}"
 
 
 def _cards(run: Run) -> str:

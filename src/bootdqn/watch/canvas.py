@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from bootdqn.figures import head_colour
+from bootdqn.figures import head_colour, is_light
 
 SIZE = 1280, 720
 PAPER, WHITE, INK, QUIET, RULE = "#FBFAF7", "#FFFFFF", "#222222", "#6B6862", "#D3CFC6"
@@ -35,9 +35,9 @@ def shade(low: str, high: str, shares: ArrayLike) -> NDArray[np.uint8]:
     return np.round(rgb(low) * (1 - part) + rgb(high) * part).astype(np.uint8)
 
 
-def ink_on(colour: ArrayLike) -> str:
+def ink_on(colour: NDArray[np.uint8]) -> str:
     """Dark or light, whichever can be read on the three bytes of a background."""
-    return INK if np.dot(np.asarray(colour, float), (0.299, 0.587, 0.114)) > 140 else WHITE
+    return INK if is_light(colour / 255) else WHITE
 
 
 def number(value: float) -> str:
@@ -126,14 +126,14 @@ class Canvas:
         self.image.paste(Image.fromarray(picture).resize(size, how), (left, top))
         return left, top, left + size[0], top + size[1]
 
-    def frame(self, axes: Axes, *, ticks: Sequence[tuple[float, str]], size: int = 12) -> None:
+    def frame(self, axes: Axes, *, ticks: Sequence[tuple[float, str]]) -> None:
         """The box of a chart, with labelled lines at some heights."""
         left, _, right, _ = axes.box
         self.box(axes.box, fill=WHITE, outline=RULE)
         for value, label in ticks:
             _, y = axes.place(axes.x[0], value)
             self.line([(left, y), (right - 1, y)], RULE)
-            self.text((left - 6, y), label, size, colour=QUIET, anchor="rm")
+            self.text((left - 6, y), label, 12, colour=QUIET, anchor="rm")
 
     def chip(self, at: tuple[float, float], head: int, size: int = 18) -> None:
         """A square in the colour of a head with its number in it, from its top left corner."""

@@ -219,7 +219,7 @@ class Sea:
     def __init__(self, recording: Recording):
         self.recording = recording
         self.shape = recording.env.size, recording.env.size
-        self.reachable = np.tri(recording.env.size, dtype=bool)[..., None]
+        self.reachable = recording.env.reachable[..., None]
         tiles = grid(recording.config.deep.num_heads, (640, 150, 1256, 446), 1.0, _LABEL)
         side = min(min(right - left - 8, bottom - top - _LABEL - 4) for left, top, right, bottom in tiles)
         self.maps: list[Box] = [(x, y + _LABEL, x + side, y + _LABEL + side) for x, y, _, _ in tiles]

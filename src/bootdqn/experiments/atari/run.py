@@ -5,7 +5,6 @@ A run is the ordinary one, with its directory and checkpoints, in `atari-runs` b
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,7 +18,7 @@ from bootdqn.errors import require
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Trial
 from bootdqn.gym_run import GymConfig, GymRun, default_config, parse_config
 from bootdqn.loops.groups import available_cores
-from bootdqn.runs.directory import lock_directory, read_json
+from bootdqn.runs.directory import lock_directory, read_json, read_table
 
 ACTION_REPEAT = 4
 """Frames a step."""
@@ -108,8 +107,7 @@ def find(config: GymConfig, out: Path) -> list[Row] | None:
         return None
     _require_same(config, path)
     protocol = protocol_line(read_json(path / "protocol.json"))
-    with (path / "evaluations.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_table(path / "evaluations.csv")
     return [
         {"protocol": protocol, "step": row["step"], "frames": ACTION_REPEAT * int(row["step"]), **row}
         for row in rows
