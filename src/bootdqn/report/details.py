@@ -28,6 +28,9 @@ from bootdqn.xray_figure import xray_figure
 
 MAX_VIDEO_BYTES = 20_000_000
 """Beyond which a video stays out of the page."""
+_ABOUT_WARNING = (
+    "<p>That is as it should be once the best has been found; before, it means that heads no longer explore.</p>"
+)
 _POLICIES = {"vote": "majority of the heads", "mean": "mean of the heads"}
 
 
@@ -103,7 +106,7 @@ def _card(card: Card) -> str:
         facts.append(f"Two heads have the same favourite action in {card.agreement:.0%} of observations.")
     return (
         f"<h5>{escape(card.title)}</h5>"
-        + (f'<p class="warning">{escape(sentence(card.warning))}</p>' if card.warning else "")
+        + (f'<p class="warning">{escape(sentence(card.warning))}</p>{_ABOUT_WARNING}' if card.warning else "")
         + (f"<p>{' '.join(facts)}</p>" if facts else "")
         + f'<div class="card">{table}{matrix}</div>'
     )

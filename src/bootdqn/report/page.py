@@ -47,7 +47,8 @@ _ABOUT_CURVES = (
 _ABOUT_RUNS = (
     f"Late return: mean of the last {LATE_EPISODES} training episodes of every seed. Best evaluation: the highest "
     f"mean return when the heads' majority acted. Episodes to learn: until the {OPTIMAL_EPISODES}th optimal one, "
-    "median of the seeds that got there, and how many did. A column's name sorts the table."
+    "median over seeds, of which those that never got there are the last, and how many did. A column's name sorts "
+    "the table."
 )
 _ABOUT_EXPERIMENTS = "An experiment compares many trainings, and draws one figure and some tables from them."
 
@@ -163,7 +164,8 @@ def _learned(run: Run) -> tuple[str, float | None]:
     if run.learned is None:
         return "", None
     median, learned, seeds = run.learned
-    return f"{'never' if median is None else number_text(median)} ({learned}/{seeds})", median
+    later = f"> {number_text(run.done)}" if learned else "never"
+    return f"{later if median is None else number_text(median)} ({learned}/{seeds})", median
 
 
 def _seeds(run: Run) -> tuple[str, float]:

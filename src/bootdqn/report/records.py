@@ -125,7 +125,7 @@ class Run:
 
     @property
     def learned(self) -> tuple[float | None, int, int] | None:
-        """Median of the episodes to learn, of the seeds that did, how many did, and of how many."""
+        """Median of the episodes to learn, None where it is never; how many seeds did, and of how many."""
         # An agent that never ceases to dither is judged without that: docs/architecture.md.
         dithers = any((number(self.agent.get(name)) or 0) > 0 for name in ("epsilon_end", "epsilon"))
         measures = ("greedy_episodes_to_learn", "episodes_to_learn")[0 if dithers else 1 :]
@@ -133,7 +133,9 @@ class Run:
         if times is None:
             return None
         known = [value for time in times.values() if (value := number(time)) is not None]
-        return (float(np.median(known)) if known else None), len(known), len(times)
+        # A seed that did not learn in time counts as later than all.
+        median = float(np.median([*known, *[np.inf] * (len(times) - len(known))]))
+        return (median if np.isfinite(median) else None), len(known), len(times)
 
     @property
     def started(self) -> datetime | None:
