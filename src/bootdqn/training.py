@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -54,6 +54,14 @@ TABULAR_COLUMNS = COLUMNS[: COLUMNS.index("regret") + 1]
 _CHUNKS_BETWEEN_CHECKPOINTS = 60
 """Of a core: about half a minute."""
 AnyChunk = Chunk[EpisodeMetrics] | Chunk[TabularMetrics]
+
+
+class Onlooker(NamedTuple):
+    """Who watches a training, and may end it: see `run_training`."""
+
+    progress: bool
+    told_to_stop: Callable[[], bool]
+    report: Callable[[float], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +209,8 @@ def run_training(
     command: str,
     out: Path | None,
     progress: bool = True,
+    told_to_stop: Callable[[], bool] = lambda: False,
+    report: Callable[[float], None] = lambda share: None,
     trunk: Callable[[Array], Any] | None = None,
 ) -> TrainResult:
     """Carry out `config`; the first Ctrl-C ends it early and in good order.
@@ -210,6 +220,8 @@ def run_training(
         command: that asked for it, for the record.
         out: the run directory, or None to leave nothing on disk.
         progress: show it.
+        told_to_stop: whether to stop, as a signal does.
+        report: is told which share is done.
         trunk: as for `train`.
     """
     env = make_env(config.env)
@@ -217,21 +229,30 @@ def run_training(
     training = make_training(env, config, trunk)
     advice = "use fewer --seeds or, with a deep agent, a smaller --replay-capacity"
     require_memory(training.memory_bytes(), advice)
+    onlooker = Onlooker(progress, told_to_stop, report)
     if out is None:
-        return _train(training, config, None, progress)
+        return _train(training, config, None, onlooker)
     columns = COLUMNS if isinstance(training, CompiledTraining) else TABULAR_COLUMNS
     record = dataclasses.asdict(config)
     directory = RunDirectory(out, config=record, command=command, tables={"metrics.csv": columns})
     checkpoints = Checkpoints(out) if trunk is None else None  # no file could bring back a user's trunk
-    return _train_and_record(training, config, directory, checkpoints, progress)
+    return _train_and_record(training, config, directory, checkpoints, onlooker)
 
 
-def resume_training(path: Path, *, progress: bool = True) -> TrainResult:
+def resume_training(
+    path: Path,
+    *,
+    progress: bool = True,
+    told_to_stop: Callable[[], bool] = lambda: False,
+    report: Callable[[float], None] = lambda share: None,
+) -> TrainResult:
     """Go on with a run from its last good checkpoint, to the bits that it would have had without the stop.
 
     Args:
         path: the run directory.
         progress: show it.
+        told_to_stop: whether to stop, as a signal does.
+        report: is told which share is done.
     """
     config = parse_train_config(read_json(path / "config.json"), path / "config.json")
     training = make_training(make_env(config.env), config)
@@ -243,7 +264,9 @@ def resume_training(path: Path, *, progress: bool = True) -> TrainResult:
     directory = RunDirectory.reopen(path, checkpoint.info["ends"])
     for name in ("exploration.csv", "heads.json"):  # of when it was stopped
         (path / name).unlink(missing_ok=True)
-    return _train_and_record(training, config, directory, checkpoints, progress, checkpoint)
+    return _train_and_record(
+        training, config, directory, checkpoints, Onlooker(progress, told_to_stop, report), checkpoint
+    )
 
 
 def parse_train_config(record: dict[str, Any], path: Path) -> TrainConfig:
@@ -265,12 +288,12 @@ def _train_and_record(
     config: TrainConfig,
     directory: RunDirectory,
     checkpoints: Checkpoints | None,
-    progress: bool,
+    onlooker: Onlooker,
     checkpoint: Checkpoint | None = None,
 ) -> TrainResult:
     """Train, from a checkpoint or from the beginning, and say in the run directory how it ended."""
     try:
-        result = _train(training, config, directory, progress, checkpoints, checkpoint)
+        result = _train(training, config, directory, onlooker, checkpoints, checkpoint)
         _record(directory, result)
         if checkpoints is not None and not result.interrupted:
             checkpoints.remove()
@@ -295,7 +318,7 @@ def _train(
     training: CompiledTraining | TabularTraining,
     config: TrainConfig,
     directory: RunDirectory | None,
-    progress: bool,
+    onlooker: Onlooker,
     checkpoints: Checkpoints | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> TrainResult:
@@ -305,15 +328,24 @@ def _train(
         episodes=config.episodes,
         num_seeds=config.num_seeds,
         horizon=training.env.horizon,
-        visible=progress,
+        visible=onlooker.progress,
     )
     metrics: dict[int, EpisodeMetrics | TabularMetrics] = {}
     first = 0
     if checkpoint is not None:
         first = checkpoint.step
         metrics = _restore(training, checkpoint, config)
-    between = max(1, _CHUNKS_BETWEEN_CHECKPOINTS * available_cores() // config.num_seeds)
-    with stop_on_signal() as should_stop, bar:
+    busy_cores = min(available_cores(), config.num_seeds)
+    between = max(1, _CHUNKS_BETWEEN_CHECKPOINTS * busy_cores // config.num_seeds)
+    with stop_on_signal() as signalled, bar:
+
+        def should_stop() -> bool:
+            return signalled() or onlooker.told_to_stop()
+
+        def observe(chunk: AnyChunk) -> None:
+            bar.update(chunk)
+            onlooker.report((chunk.first_episode + chunk.metrics.episode_return.shape[1]) / config.episodes)
+
         training.compile()
         bar.start()
         if checkpoints is not None and directory is not None and checkpoint is None:
@@ -321,7 +353,7 @@ def _train(
         while first < training.num_chunks and not should_stop():
             end = min(training.num_chunks, first + between) if checkpoints else training.num_chunks
             chunks = training.chunks(should_stop, first=first, end=end, even=checkpoints is not None)
-            new = gather_by_seed(_recorded(chunks, directory, config, training.env.horizon), bar.update)
+            new = gather_by_seed(_recorded(chunks, directory, config, training.env.horizon), observe)
             metrics = _joined(metrics, new)
             if not new or checkpoints is None or directory is None:
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import os
 import re
 import signal
 from collections.abc import Callable, Sequence
@@ -174,8 +174,10 @@ def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization
 
         return HostEnvs(_made_by_gymnasium(make_vector, name))
 
+    here = os.getpid()
+
     def make() -> gymnasium.Env[Any, Any]:
-        if multiprocessing.parent_process() is not None:
+        if os.getpid() != here:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that writes checkpoints
         return make_one(source)
 

@@ -10,13 +10,17 @@ learning_curve.png, .svg
 from __future__ import annotations
 
 import csv
+import errno
 import fcntl
 import io
 import json
 import os
 import platform
+import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -92,15 +96,59 @@ class RunDirectory:
             self._lock.close()
 
 
-def lock_directory(path: Path) -> IO[bytes]:
-    """Keep other processes from the run in `path`; the system lets go of it however this one ends."""
-    file = (path / ".lock").open("wb")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise UserError(f"the run in {path} is still going on, in another process") from None
+def lock_directory(path: Path, what: str = "run") -> IO[bytes]:
+    """Keep other processes from what is in `path`; the system lets go of it however this one ends."""
+    file = _try_lock(path)
+    if file is None:
+        raise UserError(f"the {what} in {path} is still going on, in another process")
     return file
+
+
+@contextmanager
+def locked_directory(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock of `lock_directory` for a while, and leave nothing of it."""
+    with lock_directory(path, what):
+        try:
+            yield
+        finally:
+            (path / ".lock").unlink(missing_ok=True)
+
+
+def wait_for_lock(path: Path, should_stop: Callable[[], bool], *, seconds: float) -> None:
+    """Give a process that is dying, or whose machine is gone, so long to let go of the run in `path`."""
+    deadline = time.monotonic() + seconds
+    while path.is_dir() and not should_stop():
+        file = _try_lock(path)
+        if file is not None:
+            file.close()
+            return
+        if time.monotonic() > deadline:
+            raise UserError(f"the run in {path} is still going on, in another process")
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+_SECONDS_BETWEEN_TRIES = 0.2
+
+
+def _try_lock(path: Path) -> IO[bytes] | None:
+    """The locked file of a directory, or None if another process has locked it."""
+    while True:
+        file = (path / ".lock").open("wb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path / ".lock")):
+                return file
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            file.close()
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise UserError(
+                    f"the file system of {path} does not lock files ({error.strerror}), which keeps two processes "
+                    "from one run; choose another, or mount it with locks"
+                ) from None
+            return None
+        file.close()  # of a file that its last owner has just removed
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -127,7 +175,8 @@ def read_table(path: Path) -> list[dict[str, str]]:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, sees the old one or the new one and nothing between."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # Machines that share a file system have processes of the same number.
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
             file.write(data)
