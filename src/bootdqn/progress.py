@@ -18,6 +18,8 @@ from bootdqn.loops.groups import Chunk
 
 _SECONDS_BETWEEN_LINES = 5.0
 _RECENT_EPISODES = 20
+_MOST_LINES = 20
+"""Of trials that run, in a terminal."""
 
 
 class _Counter:
@@ -62,7 +64,7 @@ class _Counter:
         """Say that so much is `done`, each of which is so many steps."""
         self._done = done
         rate = (done - self._begun_with) / max(time.perf_counter() - self._start, 1e-9)
-        eta = _clock((self._total - done) / max(rate, 1e-9))
+        eta = clock((self._total - done) / max(rate, 1e-9))
         self._status = f"{_rate(rate * steps_each)} steps/s ETA {eta} {note}"
         if self._live:
             self._bar.update(self._task, completed=done, status=self._status)
@@ -117,6 +119,7 @@ class SweepProgress:
         self._weights = weights
         self._shares: dict[str, float] = {}
         self._finished: set[str] = set()
+        self._failed: set[str] = set()
         self._lock = threading.Lock()
         self._start = self._last_line = time.perf_counter()
         console = Console(file=sys.stderr)
@@ -143,32 +146,54 @@ class SweepProgress:
         """Say which share of a trial is done; from any thread."""
         with self._lock:
             if trial not in self._shares:
-                self._trial_tasks[trial] = self._bar.add_task(f"  {trial}", total=1.0, status="")
+                visible = len(self._trial_tasks) < _MOST_LINES
+                task = self._bar.add_task(f"  {trial}", total=1.0, status="", visible=visible)
+                self._trial_tasks[trial] = task
             self._shares[trial] = share
             self._bar.update(self._trial_tasks[trial], completed=share)
             self._show()
 
-    def finish(self, trial: str) -> None:
-        """Count a trial as done."""
+    @property
+    def num_finished(self) -> int:
+        """Trials that have their result."""
+        return len(self._finished)
+
+    def running(self) -> dict[str, float]:
+        """Which share is done of every trial that runs."""
+        return dict(self._shares)
+
+    def eta_seconds(self) -> float | None:
+        """How long the rest takes if it goes on like this; None while there is nothing to tell it by."""
+        done, total = self._done(), sum(self._weights.values())
+        return (time.perf_counter() - self._start) * (total - done) / done if done else None
+
+    def _done(self) -> float:
+        """The weight of what needs no more work."""
+        shares = self._shares | dict.fromkeys(self._finished | self._failed, 1.0)
+        return sum(self._weights[name] * share for name, share in shares.items())
+
+    def finish(self, trial: str, *, failed: bool = False) -> None:
+        """Count a trial as done, or as failed."""
         with self._lock:
             self._shares.pop(trial, None)
             if trial in self._trial_tasks:
                 self._bar.remove_task(self._trial_tasks.pop(trial))
-            self._finished.add(trial)
+            (self._failed if failed else self._finished).add(trial)
             self._show(force=True)
 
     def _show(self, *, force: bool = False) -> None:
-        shares = self._shares | dict.fromkeys(self._finished, 1.0)
-        done = sum(self._weights[name] * share for name, share in shares.items())
-        total = sum(self._weights.values())
-        now = time.perf_counter()
-        eta = _clock((now - self._start) * (total - done) / done) if done else "-"
-        status = f"{len(self._finished)}/{len(self._weights)} trials ETA {eta}"
+        done, total = self._done(), sum(self._weights.values())
+        now, left = time.perf_counter(), self.eta_seconds()
+        parts = [f"{len(self._finished)}/{len(self._weights)} trials"]
+        parts += [f"{len(self._shares)} running"] * bool(self._shares)
+        parts += [f"{len(self._failed)} failed"] * bool(self._failed)
+        status = f"{', '.join(parts)} ETA {'-' if left is None else clock(left)}"
         self._bar.update(self._task, completed=done, status=status)
         if not self._live and (force or now - self._last_line > _SECONDS_BETWEEN_LINES):
             self._last_line = now
             running = ", ".join(f"{name} {share:.0%}" for name, share in self._shares.items())
-            print(f"{self._title}  {done / total:.0%}  {status}  {running}", file=sys.stderr, flush=True)
+            share = done / total if total else 1.0
+            print(f"{self._title}  {share:.0%}  {status}  {running}", file=sys.stderr, flush=True)
 
 
 def _rate(per_second: float) -> str:
@@ -176,7 +201,7 @@ def _rate(per_second: float) -> str:
     return f"{per_second:.0f}" if per_second < 1000 else f"{per_second / 1000:.1f}k"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
     """Minutes and seconds, with hours where there are any."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

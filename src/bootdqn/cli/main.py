@@ -17,6 +17,7 @@ VERBS: dict[str, str] = {
     "watch": "a video of how a run learned, or of what its heads think while they play",
     "report": "one page from runs and experiments: curves, X-rays, report cards, videos",
     "demo": "four agents on a chain that needs deep exploration, in a few minutes",
+    "sweep": "many runs at once, on this machine or on a cluster",
     "reproduce": "run an experiment of the paper, or one beyond it, and draw its figure",
     "bench": "measure speed on this machine",
     "doctor": "check an environment before a long run",

@@ -9,9 +9,10 @@ from typing import Annotated
 
 import tyro
 
+from bootdqn.cli.sweep import HERE, Engine, exit_code, make_executor
 from bootdqn.errors import require_known
 from bootdqn.experiments.catalog import EXPERIMENTS
-from bootdqn.experiments.runner import Preset, read_results, run_sweep
+from bootdqn.experiments.runner import Preset, SweepEnd, find_results, read_results, run_sweep
 from bootdqn.runs.directory import write_atomically
 
 _DESCRIPTION = """Run an experiment and draw its figure; one that was stopped goes on when the command is repeated.
@@ -19,6 +20,7 @@ _DESCRIPTION = """Run an experiment and draw its figure; one that was stopped go
 examples:
   bootdqn reproduce chain-scaling --preset quick
   bootdqn reproduce chain-scaling --preset paper --out results/chain-scaling
+  bootdqn reproduce atari-49 --preset paper --executor ray --address auto --out /shared/atari-49
 
 `bootdqn list` names the experiments."""
 
@@ -33,6 +35,8 @@ class Options:
     """smoke: seconds, to see that it runs; quick: minutes; paper: the paper's settings."""
     only_draw: bool = False
     """Run nothing: draw from the results and runs that there are."""
+    engine: tyro.conf.OmitArgPrefixes[Engine] = HERE
+    """Where trials run."""
     out: Path | None = None
     """Where results and figure go; by default runs/NAME-PRESET."""
 
@@ -44,14 +48,16 @@ def main(arguments: list[str]) -> int:
     experiment = EXPERIMENTS[options.name]
     out = options.out or Path("runs") / f"{options.name}-{options.preset}"
     command = shlex.join(["bootdqn", "reproduce", *arguments])
-    complete = run_sweep(experiment, options.preset, out, command=command, only_find=options.only_draw)
+    trials, about = experiment.sweep(options.preset), {"experiment": options.name, "preset": options.preset}
+    if options.only_draw:
+        end = SweepEnd(find_results(experiment, trials, out, about=about, command=command), {})
+    else:
+        with make_executor(options.engine) as executor:
+            end = run_sweep(experiment, trials, out, about=about, command=command, executor=executor)
     rows = read_results(out)
     if rows:
         stem = out / options.name
         summary = experiment.plot(rows, stem)
         write_atomically(out / "summary.md", f"{summary}\n".encode())
         print(f"\n{summary}\n\nfigure:  {stem}.png, .svg\nresults: {out / 'results.csv'}")
-    if not complete and not options.only_draw:
-        print(f"interrupted; what is finished is in {out}, and the same command goes on from there")
-        return 130
-    return 0
+    return 0 if options.only_draw else exit_code(end, out)

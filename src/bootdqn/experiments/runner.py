@@ -2,7 +2,9 @@
 
 sweep.json           experiment, preset, command, versions, git revision
 trials/NAME.json     one trial: its configuration, its rows, what made them and how long that took
+failed/NAME.json     one trial that failed: its configuration and why
 results.csv          the rows of all trials so far, in the order of the sweep
+status.json          how far the sweep is, for `bootdqn sweep --status`
 """
 
 from __future__ import annotations
@@ -13,16 +15,14 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
-from bootdqn.loops.groups import available_cores
-from bootdqn.memory import available_memory
 from bootdqn.progress import SweepProgress, stop_on_signal
-from bootdqn.runs.directory import claim_directory, provenance, write_atomically, write_json
+from bootdqn.runs.directory import claim_directory, locked_directory, provenance, write_atomically, write_json
 
 Preset = Literal["smoke", "quick", "paper"]
 """Seconds, to see that it runs; minutes, to see what comes out; or the paper's settings."""
@@ -51,6 +51,8 @@ class Cost(NamedTuple):
     disk_bytes: int = 0
     note: str = ""
     """What the estimate rests on."""
+    device_bytes: int | None = None
+    """Of `bytes`, what an accelerator holds; None for all."""
 
 
 class Context(NamedTuple):
@@ -64,6 +66,8 @@ class Context(NamedTuple):
     """Threads for the work, shared with the trials that run beside it."""
     out: Path
     """The sweep's directory."""
+    trial: str = ""
+    """The trial's name."""
 
 
 Run = Callable[[Any, Context], list[Row] | None]
@@ -93,121 +97,185 @@ class Experiment:
     """
 
 
+class Outcome(NamedTuple):
+    """What became of a trial that ended."""
+
+    trial: str
+    """Its name."""
+    rows: list[Row] | None
+    """None where it failed."""
+    error: str = ""
+    """Why it failed, in a line."""
+    details: str = ""
+    """Where in the program, if that was no mistake of the user."""
+    seconds: float = 0.0
+
+
 class Executor(Protocol):
     """An engine that carries out trials."""
 
-    def __call__(
+    @property
+    def cores(self) -> int:
+        """That it has in all."""
+        ...
+
+    def fit(self, costs: Sequence[Cost]) -> int:
+        """How many trials of such costs it runs at once; raises `UserError` if there is no room for one."""
+        ...
+
+    def execute(
         self,
         run: Run,
         trials: Sequence[Trial],
+        costs: Sequence[Cost],
         out: Path,
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
-    ) -> Iterator[tuple[Trial, list[Row], float]]:
-        """Yield every trial with its rows and seconds, as they finish; after `should_stop` none that was cut.
+    ) -> Iterator[Outcome]:
+        """Yield every trial once, as they end; after `should_stop` none that was cut.
 
-        A trial that raises `UserError` does not keep others from finishing; the error comes at the end.
+        Args:
+            run: the experiment's, found by its name in another process.
+            trials: what to do.
+            costs: of each.
+            out: the sweep's directory, which all workers see under this name.
+            should_stop: whether to end in good order.
+            report: is told which share of a trial is done, and to hear from it now and then.
         """
         ...
 
 
-def on_this_machine(
-    run: Run,
-    trials: Sequence[Trial],
-    out: Path,
-    should_stop: Callable[[], bool],
-    report: Callable[[str, float], None],
-) -> Iterator[tuple[Trial, list[Row], float]]:
-    """Run as many trials at once as there are cores; their work shares one thread a core."""
-    cores = available_cores()
-    waiting = list(reversed(trials))
-    running: dict[Future[tuple[list[Row] | None, float]], Trial] = {}
-    errors: list[Exception] = []
-    closing = False
+class SweepEnd(NamedTuple):
+    """How a sweep ended."""
 
-    def stop() -> bool:
-        return closing or should_stop()
-
-    def timed(trial: Trial, pool: ThreadPoolExecutor) -> tuple[list[Row] | None, float]:
-        start = time.perf_counter()
-        report(trial.name, 0.0)
-        rows = run(trial.config, Context(stop, lambda share: report(trial.name, share), pool, out))
-        return rows, time.perf_counter() - start
-
-    with ThreadPoolExecutor(cores) as pool, ThreadPoolExecutor(cores) as trial_threads:
-        try:
-            while running or (waiting and not stop()):
-                while waiting and len(running) < cores and not stop():
-                    trial = waiting.pop()
-                    running[trial_threads.submit(timed, trial, pool)] = trial
-                done, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    trial = running.pop(future)
-                    try:
-                        rows, seconds = future.result()
-                    except UserError as error:  # the other trials can do without this one
-                        errors.append(UserError(f"{trial.name}: {error}"))
-                        continue
-                    if rows is not None:
-                        yield trial, rows, seconds
-        finally:
-            closing = True  # whatever still runs ends soon
-    if errors:
-        raise errors[0]
+    complete: bool
+    """Whether every trial has its result."""
+    failed: dict[str, str]
+    """Trials that failed, and why."""
 
 
 def run_sweep(
     experiment: Experiment,
-    preset: Preset,
+    trials: Sequence[Trial],
     out: Path,
     *,
+    about: Mapping[str, str],
     command: str,
-    executor: Executor = on_this_machine,
-    only_find: bool = False,
+    executor: Executor,
     show: Callable[[str], None] = print,
-) -> bool:
+) -> SweepEnd:
     """Run what is missing of a sweep; Ctrl-C ends it in good order.
+
+    A trial that fails does not keep others from finishing.
 
     Args:
         experiment: what to run.
-        preset: which of its sweeps.
+        trials: one of its sweeps.
         out: its directory; trials that have their result there are not run again.
+        about: what tells this sweep from others that could be in that directory.
         command: that asked for it, for the record.
         executor: the engine.
-        only_find: run nothing; take what there is.
         show: is told what is about to be done.
-
-    Returns:
-        Whether every trial has its result.
     """
-    trials = experiment.sweep(preset)
-    _claim(out, experiment, preset, command)
-    finished = {trial.name: rows for trial in trials if (rows := _load(out, trial)) is not None}
-    for trial in trials:
-        if trial.name not in finished and (rows := experiment.find(trial.config, out)) is not None:
-            finished[trial.name] = rows
-            _save(out, trial, rows, None)
-    missing = [trial for trial in trials if trial.name not in finished]
-    _write_results(out, experiment, trials, finished)
-    if only_find:
-        show(f"{len(trials)} trials, {len(finished)} have their result")
-        return not missing
-    costs = {trial.name: experiment.cost(trial.config) for trial in missing}
-    largest = sorted((cost.bytes for cost in costs.values()), reverse=True)[: available_cores()]
-    needed, available = sum(largest), available_memory()
-    require(
-        available is None or needed < available,
-        f"the sweep needs {needed / 1e9:.1f} GB and {(available or 0) / 1e9:.1f} GB of memory is free",
-    )
-    show(_announce(trials, costs, needed))
-    weights = {name: cost.core_seconds for name, cost in costs.items()}
-    with stop_on_signal() as should_stop, SweepProgress(experiment.name, weights) as bar:
-        for trial, rows, seconds in executor(experiment.run, missing, out, should_stop, bar.update):
-            finished[trial.name] = rows
-            _save(out, trial, rows, round(seconds, 1))
-            _write_results(out, experiment, trials, finished)
-            bar.finish(trial.name)
+    out = out.absolute()
+    _require_ours(out, about)
+    with locked_directory(out, "sweep"):
+        if not (out / "sweep.json").exists():
+            write_json(out / "sweep.json", {**about, "command": command, **provenance()})
+        finished = _collect(experiment, trials, out)
+        missing = [trial for trial in trials if trial.name not in finished]
+        costs: dict[str, Cost] = {}
+        failed: dict[str, str] = {}
+        for trial in missing:
+            try:
+                costs[trial.name] = experiment.cost(trial.config)
+            except UserError as error:  # the other trials can do without this one
+                failed[trial.name] = str(error)
+                _save_failure(out, trial, str(error), "")
+        jobs = [trial for trial in missing if trial.name in costs]
+        show(_announce(len(trials), len(finished), list(costs.values()), executor))
+        weights = {name: cost.core_seconds for name, cost in costs.items()}
+        by_name = {trial.name: trial for trial in trials}
+        with stop_on_signal() as should_stop, SweepProgress(experiment.name, weights) as bar:
+            board = _Board(out / "status.json", bar, len(trials), len(finished), failed)
+            board.write()
+
+            def report(name: str, share: float) -> None:
+                bar.update(name, share)
+                board.write()
+
+            outcomes = executor.execute(
+                experiment.run, jobs, [costs[job.name] for job in jobs], out, should_stop, report
+            )
+            for outcome in outcomes if jobs else ():
+                trial = by_name[outcome.trial]
+                if outcome.rows is None:
+                    failed[trial.name] = outcome.error
+                    _save_failure(out, trial, outcome.error, outcome.details)
+                else:
+                    finished[trial.name] = outcome.rows
+                    _save(out, trial, outcome.rows, round(outcome.seconds, 1))
+                    _write_results(out, experiment, trials, finished)
+                bar.finish(trial.name, failed=outcome.rows is None)
+                board.write()
+            board.write(ended=True)
+    return SweepEnd(len(finished) == len(trials), failed)
+
+
+def find_results(
+    experiment: Experiment,
+    trials: Sequence[Trial],
+    out: Path,
+    *,
+    about: Mapping[str, str],
+    command: str,
+    show: Callable[[str], None] = print,
+) -> bool:
+    """Run nothing, but collect what there is, also while the sweep is going on; returns whether that is all.
+
+    Args:
+        experiment: as for `run_sweep`.
+        trials: as for `run_sweep`.
+        out: as for `run_sweep`.
+        about: as for `run_sweep`.
+        command: as for `run_sweep`.
+        show: is told how much there is.
+    """
+    _require_ours(out, about)
+    if not (out / "sweep.json").exists():
+        write_json(out / "sweep.json", {**about, "command": command, **provenance()})
+    finished = _collect(experiment, trials, out)
+    show(f"{len(trials)} trials, {len(finished)} have their result")
     return len(finished) == len(trials)
+
+
+class _Board:
+    """Keeps `status.json` up to date, so that another terminal can look."""
+
+    def __init__(self, path: Path, bar: SweepProgress, num_trials: int, num_found: int, failed: dict[str, str]):
+        self._path, self._bar = path, bar
+        self._num_trials, self._num_found, self._failed = num_trials, num_found, failed
+        self._written = 0.0
+
+    def write(self, *, ended: bool = False) -> None:
+        """Say how far the sweep is, if that was not done a moment ago."""
+        if not ended and time.monotonic() - self._written < _SECONDS_BETWEEN_BOARDS:
+            return
+        self._written = time.monotonic()
+        running, done = self._bar.running(), self._num_found + self._bar.num_finished
+        status = {
+            "updated": time.time(),
+            "ended": ended,
+            "trials": self._num_trials,
+            "done": done,
+            "running": {} if ended else running,
+            "failed": self._failed,
+            "eta_seconds": None if ended else self._bar.eta_seconds(),
+        }
+        write_json(self._path, status)
+
+
+_SECONDS_BETWEEN_BOARDS = 1.0
 
 
 def read_results(out: Path) -> list[CsvRow]:
@@ -218,39 +286,51 @@ def read_results(out: Path) -> list[CsvRow]:
         return list(csv.DictReader(file))
 
 
-def _announce(trials: Sequence[Trial], costs: dict[str, Cost], needed: int) -> str:
-    """How much there is to do for the trials that have `costs`, in `needed` bytes."""
-    text = f"{len(trials)} trials, {len(trials) - len(costs)} have their result"
+def _announce(num_trials: int, num_finished: int, costs: Sequence[Cost], executor: Executor) -> str:
+    """How much there is to do for trials that have `costs`."""
+    text = f"{num_trials} trials, {num_finished} have their result"
     if not costs:
         return text
-    seconds = [cost.core_seconds for cost in costs.values()]
-    minutes = max(sum(seconds) / available_cores(), max(cost.least_seconds for cost in costs.values())) / 60
+    number = executor.fit(costs)
+    needed = sum(sorted((cost.bytes for cost in costs), reverse=True)[:number])
+    seconds = [cost.core_seconds for cost in costs]
+    minutes = max(sum(seconds) / executor.cores, max(cost.least_seconds for cost in costs)) / 60
     time_needed = f"{minutes:.1f} min" if minutes < 600 else f"{minutes / 1440:,.1f} days"
     text = f"{text}; the rest takes at most about {time_needed} and {needed / 1e6:,.0f} MB"
-    disk = sum(cost.disk_bytes for cost in costs.values())
+    disk = sum(cost.disk_bytes for cost in costs)
     if disk:
         text += f" of memory, and {disk / 1e9:,.1f} GB of disk"
-    return "\n".join([text, *dict.fromkeys(cost.note for cost in costs.values() if cost.note)])
+    return "\n".join([text, *dict.fromkeys(cost.note for cost in costs if cost.note)])
 
 
-def _claim(out: Path, experiment: Experiment, preset: Preset, command: str) -> None:
-    """Make `out` this sweep's directory, unless it is something else's."""
+def _require_ours(out: Path, about: Mapping[str, str]) -> None:
+    """Make `out` a directory for this sweep, unless it is something else's."""
     path = out / "sweep.json"
     if not path.exists():
         claim_directory(out)
-        about = {"experiment": experiment.name, "preset": preset, "command": command}
-        write_json(path, about | provenance())
         return
     try:
         record = json.loads(path.read_text())
-        found = record["experiment"], record["preset"]
+        found = {"experiment": record["experiment"]}
+        found |= {"preset": record["preset"]} if "preset" in record else {}
     except (OSError, ValueError, KeyError, TypeError):
         raise UserError(f"{path} cannot be read; choose another --out") from None
-    require(
-        found == (experiment.name, preset),
-        f"{out} holds {found[0]} with preset {found[1]}, not {experiment.name} with preset {preset}; "
-        "choose another --out",
-    )
+    require(found == about, f"{out} holds {_words(found)}, not {_words(about)}; choose another --out")
+
+
+def _words(about: Mapping[str, str]) -> str:
+    return about["experiment"] + (f" with preset {about['preset']}" if "preset" in about else "")
+
+
+def _collect(experiment: Experiment, trials: Sequence[Trial], out: Path) -> dict[str, list[Row]]:
+    """The results that there are, here or of another sweep, by trial; also written to `results.csv`."""
+    finished = {trial.name: rows for trial in trials if (rows := _load(out, trial)) is not None}
+    for trial in trials:
+        if trial.name not in finished and (rows := experiment.find(trial.config, out)) is not None:
+            finished[trial.name] = rows
+            _save(out, trial, rows, None)
+    _write_results(out, experiment, trials, finished)
+    return finished
 
 
 def _load(out: Path, trial: Trial) -> list[Row] | None:
@@ -274,6 +354,14 @@ def _save(out: Path, trial: Trial, rows: list[Row], seconds: float | None) -> No
     """Record a trial; `seconds` is None where another sweep ran it."""
     record = {"config": _as_json(dataclasses.asdict(trial.config)), "rows": rows, "seconds": seconds}
     write_json(out / "trials" / f"{trial.name}.json", record | provenance())
+    (out / "failed" / f"{trial.name}.json").unlink(missing_ok=True)
+
+
+def _save_failure(out: Path, trial: Trial, error: str, details: str) -> None:
+    """Record why a trial has no result; the next time it is tried again."""
+    record = {"config": _as_json(dataclasses.asdict(trial.config)), "error": error}
+    record |= {"details": details} if details else {}
+    write_json(out / "failed" / f"{trial.name}.json", record | provenance())
 
 
 def is_same(config: Any, record: Mapping[str, Any]) -> bool:

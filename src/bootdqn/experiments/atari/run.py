@@ -5,7 +5,6 @@ A run is the ordinary one, with its directory and checkpoints, in `atari-runs` b
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
@@ -14,11 +13,11 @@ from typing import Any
 
 from bootdqn.bench_atari import AtariSpeed, measure_atari
 from bootdqn.envs.atari import protocol_line
-from bootdqn.errors import require
+from bootdqn.experiments.recorded import carry_on, is_finished, require_same
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Preset, Row, Trial
-from bootdqn.gym_run import GymConfig, GymRun, default_config, parse_config
+from bootdqn.gym_run import GymConfig, default_config
 from bootdqn.loops.groups import available_cores
-from bootdqn.runs.directory import lock_directory, read_json, read_table
+from bootdqn.runs.directory import read_json, read_table
 
 ACTION_REPEAT = 4
 """Frames a step."""
@@ -103,9 +102,9 @@ def run_name(config: GymConfig) -> str:
 def find(config: GymConfig, out: Path) -> list[Row] | None:
     """The rows of a run that has ended, wherever it was run from."""
     path = _directory(config, out)
-    if not (path / "run.json").exists() or read_json(path / "run.json")["status"] != "finished":
+    if not is_finished(path):
         return None
-    _require_same(config, path)
+    require_same(config, path)
     protocol = protocol_line(read_json(path / "protocol.json"))
     rows = read_table(path / "evaluations.csv")
     return [
@@ -122,25 +121,7 @@ def run(config: GymConfig, context: Context) -> list[Row] | None:
         step, frames: at which it was evaluated.
         policy, episodes, mean_return, least_return, largest_return, entropy, data_share: see `evaluations.csv`.
     """
-    path = _directory(config, context.out)
-    if path.exists() and not any((path / "checkpoints").glob("*.json")):  # killed before there was anything
-        with lock_directory(path):
-            shutil.rmtree(path)
-    if path.exists():
-        _require_same(config, path)
-        training = GymRun.resume(path, show=lambda text: None)
-    else:
-        command = f"of a sweep: {context.out.name}"
-        training = GymRun(config, out=path, command=command, show=lambda text: None)
-
-    def on_episode(episode: Any) -> None:
-        context.report(min(1.0, episode.step / config.steps))
-
-    try:
-        complete = training.run(on_episode=on_episode, told_to_stop=context.should_stop)
-    finally:
-        training.close()
-    return find(config, context.out) if complete else None
+    return find(config, context.out) if carry_on(config, _directory(config, context.out), context) else None
 
 
 def describe(config: GymConfig) -> Row:
@@ -171,6 +152,7 @@ def cost(config: GymConfig) -> Cost:
         least_seconds=total,
         bytes=measured.learner_bytes + frames * (84 * 84 + 4 * agent.num_heads + 14),
         disk_bytes=disk,
+        device_bytes=2 * measured.learner_bytes,  # the gradient, too, and what it is made from
         note=f"measured here with {agent.num_heads} heads: {1e3 * measured.update_seconds:.0f} ms an update, "
         f"{rate:.0f} steps/s, so {total / 86400:,.2f} days for {config.steps:,} steps",
     )
@@ -184,8 +166,3 @@ def _measure(num_heads: int, hidden: tuple[int, ...], batch_size: int) -> AtariS
 
 def _directory(config: GymConfig, out: Path) -> Path:
     return out.parent / "atari-runs" / run_name(config)
-
-
-def _require_same(config: GymConfig, path: Path) -> None:
-    found = parse_config(read_json(path / "config.json"), path / "config.json")
-    require(found == config, f"{path} holds a run with another configuration; move it away")

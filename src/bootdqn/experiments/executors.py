@@ -1,0 +1,355 @@
+"""Carries out trials in worker processes, one trial after the other in each, whatever machine they are on.
+
+`schedule` hands out trials, and gives those of a worker that died to another. What a worker is, `Workers` hides:
+here a process of this machine; in `ray_executor` an actor somewhere in a cluster.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+import time
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from itertools import count
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from bootdqn.errors import UserError, require
+from bootdqn.experiments.runner import Context, Cost, Outcome, Row, Run, Trial
+from bootdqn.loops.groups import available_cores
+from bootdqn.memory import available_memory
+
+WORKER_ENVIRONMENT = {
+    "NPROC": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+}
+"""Variables of a worker: one thread for XLA (`NPROC`) and for libraries, so that workers do not fight.
+
+On pictures, the last bits of what XLA computes depend on the number of its threads: it is the same in all workers.
+On an accelerator a worker takes memory as it needs it, so that several share one.
+"""
+WORKER_BYTES = 500_000_000
+"""What a worker takes beside its trial: Python, JAX and compiled programs."""
+MOST_DEATHS = 3
+"""Of its workers, after which a trial counts as failed."""
+_SECONDS_BETWEEN_REPORTS = 0.5
+_SECONDS_OF_PATIENCE = 0.2
+"""For which the scheduler waits for news, before it looks whether to stop."""
+
+
+class Idle(NamedTuple):
+    """A worker is ready for its first trial."""
+
+
+class Share(NamedTuple):
+    """A worker lives, and this share of its trial is done."""
+
+    share: float
+
+
+class Ended(NamedTuple):
+    """A trial has ended, and its worker is ready for another."""
+
+    rows: list[Row] | None
+    """None where it failed, or was told to stop."""
+    error: str = ""
+    """Why it failed, in a line."""
+    details: str = ""
+    """Where it failed, if that was nobody's mistake in the configuration."""
+    seconds: float = 0.0
+
+
+class Lost(NamedTuple):
+    """A worker is dead."""
+
+    why: str
+
+
+Event = Idle | Share | Ended | Lost
+
+
+class Workers(Protocol):
+    """Processes that carry out trials; a worker is known by its number."""
+
+    def start(self) -> None:
+        """Ask for another worker; it says `Idle` once it is there."""
+        ...
+
+    def give(self, worker: int, trial: Trial) -> None:
+        """Let an idle worker carry out a trial."""
+        ...
+
+    def events(self, timeout: float) -> Iterator[tuple[int, Event]]:
+        """What has happened, after waiting for something to happen."""
+        ...
+
+    def stop(self) -> None:
+        """Tell all trials that run to stop."""
+        ...
+
+    def dismiss(self, worker: int) -> None:
+        """End a worker."""
+        ...
+
+    def close(self) -> None:
+        """End all workers, whatever they do."""
+        ...
+
+
+def schedule(
+    workers: Workers,
+    trials: Sequence[Trial],
+    num_workers: int,
+    should_stop: Callable[[], bool],
+    report: Callable[[str, float], None],
+) -> Iterator[Outcome]:
+    """Carry out trials, yielding each once, as they end; after `should_stop` none that was cut."""
+    waiting = deque(trials)
+    running: dict[int, Trial] = {}
+    deaths: Counter[str] = Counter()
+    dead_at_birth = 0
+    told = False
+    try:
+        for _ in range(num_workers):
+            workers.start()
+        while waiting or running:
+            if should_stop() and not told:
+                told = True
+                waiting.clear()
+                workers.stop()
+            for worker, event in workers.events(_SECONDS_OF_PATIENCE):
+                if isinstance(event, Share):
+                    report(running[worker].name, event.share)
+                    continue
+                trial = running.pop(worker, None)
+                outcome = None
+                if isinstance(event, Ended) and trial is not None:
+                    outcome = _outcome(trial, event, told)
+                elif isinstance(event, Lost) and not told:
+                    dead_at_birth = 0 if trial else dead_at_birth + 1
+                    require(dead_at_birth < MOST_DEATHS, f"workers die before they are ready: {event.why}")
+                    if trial is not None:
+                        deaths[trial.name] += 1
+                        if deaths[trial.name] < MOST_DEATHS:
+                            waiting.appendleft(trial)
+                        else:
+                            outcome = Outcome(trial.name, None, f"{MOST_DEATHS} workers died of it: {event.why}")
+                    if waiting:
+                        workers.start()
+                if waiting and not isinstance(event, Lost):
+                    running[worker] = waiting.popleft()
+                    workers.give(worker, running[worker])
+                    report(running[worker].name, 0.0)
+                elif not isinstance(event, Lost):
+                    workers.dismiss(worker)
+                if outcome is not None:  # which takes a while to record
+                    yield outcome
+    finally:
+        workers.close()
+
+
+def _outcome(trial: Trial, end: Ended, told: bool) -> Outcome | None:
+    """What became of a trial that ended; None for one that was told to stop."""
+    error = end.error
+    if end.rows is None and not error:
+        if told:
+            return None
+        error = "it stopped without being told to"
+    return Outcome(trial.name, end.rows, error, end.details, end.seconds)
+
+
+def carry_out(
+    run: Run, trial: Trial, out: Path, stop: threading.Event, num_threads: int = 1
+) -> Iterator[Share | Ended]:
+    """Run a trial in a thread, so that signals are none of its business; yield how far it is, then its end.
+
+    Args:
+        run: the experiment's.
+        trial: what to run.
+        out: the sweep's directory.
+        stop: whether to give up.
+        num_threads: for seeds side by side.
+    """
+    shares = [0.0]
+    start = time.perf_counter()
+    with ThreadPoolExecutor(num_threads) as pool, ThreadPoolExecutor(1) as thread:
+        context = Context(stop.is_set, lambda share: shares.__setitem__(0, share), pool, out, trial.name)
+        future = thread.submit(run, trial.config, context)
+        while not wait([future], timeout=_SECONDS_BETWEEN_REPORTS).done:
+            yield Share(shares[0])
+    seconds = time.perf_counter() - start
+    error = future.exception()
+    if error is None:
+        yield Ended(future.result(), seconds=seconds)
+    elif isinstance(error, UserError):
+        yield Ended(None, str(error), seconds=seconds)
+    else:
+        line = traceback.format_exception_only(error)[-1].strip()
+        yield Ended(None, line, "".join(traceback.format_exception(error)), seconds)
+
+
+class LocalExecutor:
+    """Runs trials on this machine, in as many processes as there are cores and memory for."""
+
+    name = "local"
+
+    def __init__(self):
+        self.cores = available_cores()
+
+    def fit(self, costs: Sequence[Cost]) -> int:
+        """How many trials run at once: those that need most must fit."""
+        available = available_memory()
+        largest = sorted((cost.bytes for cost in costs), reverse=True)[: self.cores]
+        if available is None:
+            return len(largest)
+        needed = [sum(largest[:number]) + number * WORKER_BYTES for number in range(1, len(largest) + 1)]
+        require(
+            needed[0] < available,
+            f"a trial needs {largest[0] / 1e9:.1f} GB, its process {WORKER_BYTES / 1e9:.1f} GB, and "
+            f"{available / 1e9:.1f} GB of memory is free",
+        )
+        return sum(bytes_ < available for bytes_ in needed)
+
+    def execute(
+        self,
+        run: Run,
+        trials: Sequence[Trial],
+        costs: Sequence[Cost],
+        out: Path,
+        should_stop: Callable[[], bool],
+        report: Callable[[str, float], None],
+    ) -> Iterator[Outcome]:
+        """Carry out trials in processes; cores that no trial keeps busy are for seeds side by side."""
+        number = self.fit(costs)
+        return schedule(_Processes(run, out, self.cores // number), trials, number, should_stop, report)
+
+
+class _Processes:
+    """Workers of this machine: fresh Python processes, each with a pipe to it."""
+
+    def __init__(self, run: Run, out: Path, num_threads: int):
+        self._arguments = run, out, num_threads
+        self._context = multiprocessing.get_context("spawn")
+        self._workers: dict[int, tuple[Any, Connection]] = {}
+        self._dismissed: list[Any] = []
+        self._numbers = count()
+
+    def start(self) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, *self._arguments))
+        with _environment(WORKER_ENVIRONMENT), _interrupts_blocked():
+            process.start()
+        theirs.close()
+        self._workers[next(self._numbers)] = process, ours
+
+    def give(self, worker: int, trial: Trial) -> None:
+        with suppress(BrokenPipeError):  # that it died shows soon enough
+            self._workers[worker][1].send(trial)
+
+    def events(self, timeout: float) -> Iterator[tuple[int, Event]]:
+        sources: dict[Any, int] = {pipe: number for number, (_, pipe) in self._workers.items()}
+        sources |= {process.sentinel: number for number, (process, _) in self._workers.items()}
+        ready = {sources[source] for source in connection.wait(list(sources), timeout)}
+        for number in sorted(ready):
+            process, pipe = self._workers[number]
+            try:
+                while pipe.poll():
+                    yield number, pipe.recv()
+                    if number not in self._workers:
+                        break
+                else:
+                    if process.exitcode is None:
+                        continue
+                    raise EOFError
+            except (EOFError, OSError):
+                del self._workers[number]
+                pipe.close()
+                process.join()
+                yield number, Lost(_cause(process.exitcode))
+
+    def stop(self) -> None:
+        for _, pipe in self._workers.values():
+            with suppress(BrokenPipeError):
+                pipe.send(None)
+
+    def dismiss(self, worker: int) -> None:
+        process, pipe = self._workers.pop(worker)
+        pipe.close()  # at which it ends
+        self._dismissed.append(process)
+
+    def close(self) -> None:
+        for worker in list(self._workers):
+            self.dismiss(worker)
+        for process in self._dismissed:
+            process.join()
+            process.close()
+
+
+def _serve(pipe: Connection, run: Run, out: Path, num_threads: int) -> None:
+    """What a worker of this machine does, until the pipe closes: nobody is left then who wants to know."""
+    trials: queue.SimpleQueue[Trial] = queue.SimpleQueue()
+    stop = threading.Event()
+
+    def listen() -> None:
+        try:
+            while True:
+                message = pipe.recv()
+                if message is None:
+                    stop.set()
+                else:
+                    trials.put(message)
+        except (EOFError, OSError):
+            os._exit(0)
+
+    threading.Thread(target=listen, daemon=True).start()
+    with suppress(BrokenPipeError):
+        pipe.send(Idle())
+        while True:
+            for message in carry_out(run, trials.get(), out, stop, num_threads):
+                pipe.send(message)
+
+
+def _cause(exit_code: int | None) -> str:
+    """How a process ended, in words."""
+    if exit_code is None or exit_code >= 0:
+        return f"it ended with exit code {exit_code}"
+    name = signal.Signals(-exit_code).name
+    return f"it was ended by {name}" + (", as when memory runs out" if name == "SIGKILL" else "")
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for processes that are started meanwhile: JAX reads them when it is imported."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Ctrl-C, which a terminal sends to all processes, is not for those that are started meanwhile."""
+    resource_tracker.ensure_running()  # which would unblock it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,439 @@
+"""Sweeps in many processes: whatever dies or fails, nothing is lost or doubled, and the bits are the same."""
+
+import contextlib
+import gc
+import importlib
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bootdqn.cli.main import main
+from bootdqn.errors import UserError
+from bootdqn.experiments.executors import Ended, Idle, LocalExecutor, Lost, Share, schedule
+from bootdqn.experiments.grid import grid_experiment, make_grid
+from bootdqn.experiments.ray_executor import Needs, RayExecutor
+from bootdqn.experiments.runner import Cost, Trial, read_results, run_sweep
+from bootdqn.gym_run import GymConfig
+from bootdqn.runs.directory import lock_directory, locked_directory, wait_for_lock
+from bootdqn.training import TrainConfig
+from trials import Deed, deeds
+
+TINY = ["steps=1500", "checkpoint_every_steps=300", "evaluate_every_steps=0", "learning_start_steps=50"]
+TINY += ["hidden=8", "trunk_hidden=8", "num_heads=3"]
+CARTPOLE = ["CartPole-v1", *(word for setting in TINY for word in ("--set", setting))]
+SAME = ("metrics.csv", "evaluations.csv", "models/last.safetensors", "models/seed0.safetensors")
+"""Files of a run that are the same, to the bit, however it was carried out."""
+
+
+def run(out, exp, executor=None):
+    about, trials = {"experiment": exp.name}, exp.sweep("smoke")
+    return run_sweep(exp, trials, out, about=about, command="", executor=executor or LocalExecutor())
+
+
+def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that live."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether a run has one that is not of its very start."""
+    return any(int(manifest.stem) > 0 for manifest in path.glob("checkpoints/*.json"))
+
+
+def assert_same_runs(mine: Path, theirs: Path) -> None:
+    names = sorted(path.name for path in (mine / "runs").iterdir())
+    assert names == sorted(path.name for path in (theirs / "runs").iterdir())
+    for name in names:
+        found = [file for file in SAME if (mine / "runs" / name / file).exists()]
+        assert "metrics.csv" in found
+        for file in found:
+            pair = [(out / "runs" / name / file).read_bytes() for out in (mine, theirs)]
+            assert pair[0] == pair[1], f"{name}/{file}"
+    assert (mine / "results.csv").read_bytes() == (theirs / "results.csv").read_bytes()
+
+
+# What is to be done.
+
+
+def test_a_grid_has_every_combination_seeds_last():
+    settings = ["num_heads=2,3", "hidden=8x4", "episodes=7", "mask=poisson"]
+    trials = make_grid(["chain:4", "deep_sea:5"], ["boot", "dqn"], range(1, 3), settings)
+    assert len(trials) == len({trial.name for trial in trials}) == 2 * 2 * 2 * 2
+    assert [trial.name for trial in trials[:3]] == [
+        "chain4-boot-num_heads=2-seed1",
+        "chain4-boot-num_heads=2-seed2",
+        "chain4-boot-num_heads=3-seed1",
+    ]
+    config = trials[3].config
+    assert isinstance(config, TrainConfig)
+    assert (config.seed, config.num_seeds, config.episodes) == (2, 1, 7)
+    assert (config.deep.num_heads, config.deep.hidden, config.deep.mask) == (3, (8, 4), "poisson")
+    (trial,) = make_grid(["CartPole-v1"], ["boot"], [0], ["steps=70", "double_q=false", "trunk_hidden=none"])
+    assert isinstance(trial.config, GymConfig)
+    assert (trial.config.steps, trial.config.agent.double_q, trial.config.agent.trunk_hidden) == (70, False, ())
+    row = grid_experiment([trial], ["steps=70", "trunk_hidden=none"]).describe(trial.config)
+    assert row == {"env": "CartPole-v1", "agent": "boot", "steps": 70, "trunk_hidden": "", "seed": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["chain:4", "--set", "nmu_heads=3"],
+            "unknown field of boot on chain:4 'nmu_heads'; did you mean num_heads?",
+        ),
+        (["chain:4", "--set", "seed=3"], "unknown field of boot on chain:4 'seed'"),
+        (["chain:4", "--set", "num_heads"], "--set needs a field and its values, as in num_heads=5,10"),
+        (["chain:4", "--set", "num_heads=two"], "num_heads must be a whole number, got 'two'"),
+        (["chain:4", "--set", "hidden=8xx"], "hidden must be numbers, as in 64x64, got '8xx'"),
+        (["chain:4", "--set", "double_q=yes"], "double_q must be true or false, got 'yes'"),
+        (["chain:4", "--set", "num_heads=1", "--set", "num_heads=2"], "--set num_heads is given twice"),
+        (["chain:4", "--set", "num_heads=0"], "heads must be 1 to 2**20, got 0"),
+        (["chain:4", "chain:4"], "two trials are called chain4-boot-seed0"),
+        (["chain:4", "--agents", "bot"], "unknown agent 'bot'; did you mean boot?"),
+        (["chian:4"], "unknown environment 'chian'; did you mean chain?"),
+        (["chain:4", "--seeds", "0"], "seeds must be at least 1"),
+        (["chain:4", "--address", "auto"], "--address belongs to --executor ray"),
+        (["--status", "nowhere"], "nowhere holds no status.json"),
+        ([], "name an environment"),
+    ],
+)
+def test_mistakes_are_said_before_anything_starts(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# Who does what.
+
+
+class Scripted:
+    """Workers that do what a script says: for every trial, how its workers end, one after the other."""
+
+    def __init__(self, **script: list[Ended | Lost]):
+        self.script = script
+        self.pending: list[tuple[int, Any]] = []
+        self.log: list[str] = []
+        self.workers = 0
+
+    def start(self):
+        born = self.script.get("born", [Idle()])
+        self.pending.append((self.workers, born.pop(0) if len(born) > 1 else born[0]))
+        self.workers += 1
+
+    def give(self, worker, trial):
+        self.log.append(f"{trial.name} to {worker}")
+        self.pending += [(worker, Share(0.5)), (worker, self.script[trial.name].pop(0))]
+
+    def events(self, timeout):
+        now, self.pending = self.pending, []
+        yield from now
+
+    def stop(self):
+        self.log.append("stop")
+
+    def dismiss(self, worker):
+        self.log.append(f"dismiss {worker}")
+
+    def close(self):
+        self.log.append("close")
+
+
+def outcomes(workers, names="ab", num_workers=1, should_stop=lambda: False):
+    trials = [Trial(name, None) for name in names]
+    found = schedule(workers, trials, num_workers, should_stop, lambda name, share: None)
+    return {outcome.trial: outcome.rows or outcome.error for outcome in found}
+
+
+def test_a_trial_of_a_worker_that_died_goes_to_another():
+    workers = Scripted(a=[Lost("gone"), Ended([{"x": 1}])], b=[Ended([{"x": 2}])])
+    assert outcomes(workers) == {"a": [{"x": 1}], "b": [{"x": 2}]}
+    assert workers.log == ["a to 0", "a to 1", "b to 1", "dismiss 1", "close"]
+
+
+def test_what_kills_three_workers_has_failed():
+    workers = Scripted(a=[Lost("first"), Lost("second"), Lost("third")], b=[Ended([{"x": 2}])])
+    assert outcomes(workers) == {"a": "3 workers died of it: third", "b": [{"x": 2}]}
+
+
+def test_workers_that_cannot_start_end_the_sweep():
+    workers = Scripted(born=[Lost("no module named bootdqn")])
+    with pytest.raises(UserError, match="workers die before they are ready: no module named bootdqn"):
+        outcomes(workers)
+    assert workers.log == ["close"]
+
+
+def test_told_to_stop_nothing_new_begins():
+    told = iter([False])
+    workers = Scripted(a=[Ended(None)], b=[Ended([{"x": 2}])])
+    assert outcomes(workers, should_stop=lambda: next(told, True)) == {}
+    assert workers.log == ["a to 0", "stop", "dismiss 0", "close"]
+
+
+def test_a_trial_that_stops_unasked_has_failed():
+    assert outcomes(Scripted(a=[Ended(None)]), "a") == {"a": "it stopped without being told to"}
+
+
+def test_as_many_workers_as_cores_and_memory_allow(monkeypatch):
+    monkeypatch.setattr("bootdqn.experiments.executors.available_cores", lambda: 4)
+    costs = [Cost(1.0, 1.0, gigabytes * 10**9) for gigabytes in (1, 2, 3, 4, 5)]
+    for free, number in ((100, 4), (16.1, 4), (14, 3), (11, 2), (5.6, 1)):
+        monkeypatch.setattr("bootdqn.experiments.executors.available_memory", lambda free=free: int(free * 1e9))
+        assert LocalExecutor().fit(costs) == number
+    assert LocalExecutor().fit(costs[:2]) == 2
+    monkeypatch.setattr("bootdqn.experiments.executors.available_memory", lambda: 5 * 10**9)
+    with pytest.raises(UserError, match=r"a trial needs 5.0 GB, its process 0.5 GB, and 5.0 GB of memory is free"):
+        LocalExecutor().fit(costs)
+
+
+def test_what_ray_is_told_a_trial_needs():
+    costs = [Cost(1.0, 1.0, 10**9), Cost(1.0, 1.0, 8 * 10**9, device_bytes=3 * 10**9)]
+    on_cpu = Needs.of(costs, 0)
+    assert on_cpu == Needs(8_500_000_000, 0.0)
+    assert on_cpu.environment["NPROC"] == "1"
+    assert on_cpu.fit({"CPU": 4.0, "memory": 20e9}) == 2
+    assert on_cpu.fit({"CPU": 1.0, "memory": 20e9}) == 1
+    on_gpu = Needs.of(costs, 16 * 10**9)  # 3.8 GB each
+    assert on_gpu == Needs(8_500_000_000, 0.25)
+    assert on_gpu.environment["XLA_PYTHON_CLIENT_MEM_FRACTION"] == "0.225"
+    assert on_gpu.environment["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert on_gpu.fit({"CPU": 64.0, "memory": 500e9, "GPU": 2.0}) == 8
+    assert on_gpu.fit({"CPU": 64.0, "memory": 500e9}) == 0
+    with pytest.raises(UserError, match=r"needs 3.8 GB of a GPU that has 2.0 GB"):
+        Needs.of(costs, 2 * 10**9)
+
+
+def test_a_lock_is_waited_for_and_never_shared(tmp_path):
+    first = lock_directory(tmp_path)
+    with pytest.raises(UserError, match="still going on, in another process"):
+        wait_for_lock(tmp_path, lambda: False, seconds=0.3)
+    wait_for_lock(tmp_path, lambda: True, seconds=60)
+    threading.Timer(0.3, first.close).start()
+    wait_for_lock(tmp_path, lambda: False, seconds=60)
+    with locked_directory(tmp_path, "sweep"), pytest.raises(UserError, match=r"the sweep in .* is still going on"):
+        lock_directory(tmp_path, "sweep")
+    assert not list(tmp_path.iterdir())
+
+
+# On this machine.
+
+
+def test_what_fails_or_dies_costs_no_other_its_result(tmp_path, capsys):
+    trials = [Deed("die"), Deed("fail"), Deed("crash"), Deed("die once", 3), Deed("square", 4), Deed("square", 5)]
+    end = run(tmp_path / "out", deeds(*trials))
+    assert end.failed == {
+        "t0": "3 workers died of it: it was ended by SIGKILL, as when memory runs out",
+        "t1": "cannot do that",
+        "t2": "ZeroDivisionError: oh",
+    }
+    rows = read_results(tmp_path / "out")
+    assert [(row["trial"], row["square"]) for row in rows] == [("t3", "9"), ("t4", "16"), ("t5", "25")]
+    assert {row["environment"] for row in rows} == {"1,1,1,1,false"}
+    attempts = [len((tmp_path / "out" / f"t{i}.attempts").read_text().splitlines()) for i in range(6)]
+    assert attempts == [3, 1, 1, 2, 1, 1]
+    assert "3 failed" in capsys.readouterr().err
+    assert not multiprocessing.active_children()
+    assert "NPROC" not in os.environ
+    assert main(["sweep", "--status", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert "cannot do that" in shown
+    assert "it has ended" in shown
+
+
+def test_a_sweep_shows_how_far_it_is_and_keeps_others_off(tmp_path, capsys):
+    out, seen = tmp_path / "out", []
+
+    def look():
+        status = out / "status.json"
+        until(lambda: status.exists() and 0.5 in json.loads(status.read_text())["running"].values())
+        main(["sweep", "--status", str(out)])
+        seen.append(capsys.readouterr().out)
+        seen.append(main(["sweep", "chain:4", "--out", str(out)]))
+        seen.append(capsys.readouterr().err)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    end = run(out, replace(deeds(Deed("wait"), Deed("wait")), name="sweep"))
+    thread.join()
+    assert not end.complete
+    assert not end.failed
+    assert "t0" in seen[0]
+    assert "50%" in seen[0]
+    assert seen[1] == 2
+    assert f"the sweep in {out} is still going on, in another process" in seen[2]
+    assert main(["sweep", "--status", str(out)]) == 0
+    assert "it was stopped" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A sweep of one run on CartPole, which nothing happens to."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
+    return out
+
+
+def test_a_run_goes_on_after_its_worker_was_killed(undisturbed, tmp_path):
+    out = tmp_path / "out"
+
+    def kill():
+        until(lambda: has_checkpoint(out / "runs" / "CartPole-v1-boot-seed0"))
+        (worker,) = multiprocessing.active_children()
+        os.kill(worker.pid or 0, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
+    thread.join()
+    assert_same_runs(out, undisturbed)
+    record = json.loads((out / "runs" / "CartPole-v1-boot-seed0" / "run.json").read_text())
+    assert len(record["resumed"]) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_goes_on_after_its_driver_was_killed_or_stopped(undisturbed, tmp_path, number):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "bootdqn", "sweep", *CARTPOLE, "--out", str(out)]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    until(lambda: has_checkpoint(out / "runs" / "CartPole-v1-boot-seed0"))
+    workers = children(driver.pid)
+    assert workers
+    if number == signal.SIGINT:
+        os.killpg(driver.pid, number)  # as a terminal does
+    else:
+        driver.send_signal(number)
+    said = driver.communicate()[0].decode()
+    assert "Traceback" not in said
+    if number == signal.SIGINT:
+        assert driver.returncode == 130
+        assert "the same command goes on from there" in said
+    until(lambda: not any(map(lives, workers)), 20)
+    assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
+    assert_same_runs(out, undisturbed)
+
+
+def test_a_run_that_diverges_is_in_the_table_of_what_failed(tmp_path, capsys):
+    arguments = ["sweep", "chain:4", "--set", "episodes=40", "--set", "learning_rate=0.001,1e30"]
+    arguments += ["--set", "num_heads=2", "--out", str(tmp_path / "out")]
+    assert main(arguments) == 1
+    said = capsys.readouterr().out
+    assert "training diverged" in said
+    assert "more about each is in" in said
+    (row,) = read_results(tmp_path / "out")
+    assert row["learning_rate"] == "0.001"
+
+
+# On Ray.
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A Ray cluster of three nodes on this machine: a head without cores, and two with one each."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    utils = importlib.import_module("ray.cluster_utils")
+    cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    yield cluster
+    cluster.shutdown()
+    gc.collect()
+    until(
+        lambda: not [pid for pid in children(os.getpid()) if "ray" in Path(f"/proc/{pid}/cmdline").read_text()], 20
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_that_loses_a_node_ends_with_the_bits_of_one_machine(cluster, tmp_path):
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    cluster.wait_for_nodes()
+    long = make_grid(["CartPole-v1"], ["boot"], range(2), TINY)
+    short = make_grid(["chain:4"], ["boot", "psrl"], range(11), ["episodes=10"])
+    trials = [*long, *short]
+    exp = replace(grid_experiment(trials, []), sweep=lambda preset: trials)
+
+    def kill():
+        for trial in long:
+            until(lambda path=tmp_path / "ray" / "runs" / trial.name: has_checkpoint(path))
+        cluster.remove_node(nodes[0], allow_graceful=False)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    with RayExecutor(cluster.address) as executor:
+        assert executor.cores == 2
+        assert run(tmp_path / "ray", exp, executor).complete
+    thread.join()
+    assert run(tmp_path / "local", exp).complete
+    assert len(read_results(tmp_path / "ray")) == len(trials) == 24
+    assert_same_runs(tmp_path / "ray", tmp_path / "local")
+    records = [json.loads((tmp_path / "ray" / "runs" / t.name / "run.json").read_text()) for t in trials]
+    assert sum(len(record.get("resumed", [])) for record in records) == 1
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_line_joins_a_cluster(cluster, tmp_path, capsys):
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    out = tmp_path / "out"
+    with RayExecutor(cluster.address) as executor:
+        end = run(out, deeds(Deed("die once", 2), Deed("fail"), Deed("square", 3)), executor)
+        assert end.failed == {"t1": "cannot do that"}
+        assert [row["square"] for row in read_results(out)] == ["4", "9"]
+        assert {row["environment"] for row in read_results(out)} == {"1,1,1,1,false"}
+        huge = [Cost(1.0, 1.0, 10**15)]
+        with pytest.raises(
+            UserError, match=r"no node of the Ray cluster has room for a trial: a core, 1000000.5 GB"
+        ):
+            executor.fit(huge)
+    on_gpus = RayExecutor(cluster.address, gpu_bytes=4 * 10**9)
+    with on_gpus, pytest.raises(UserError, match=r"no node .* 0.5 of a GPU"):
+        on_gpus.fit([Cost(1.0, 1.0, 10**9)])
+    arguments = ["--executor", "ray", "--address", cluster.address, "--out", str(tmp_path / "cli")]
+    assert main(["reproduce", "planning-trees", "--preset", "smoke", *arguments]) == 0
+    assert main(["reproduce", "planning-trees", "--preset", "smoke", "--out", str(tmp_path / "local")]) == 0
+    assert (tmp_path / "cli" / "results.csv").read_bytes() == (tmp_path / "local" / "results.csv").read_bytes()
+
+
+def test_no_cluster_and_no_ray_are_said(monkeypatch, capsys):
+    assert main(["sweep", "chain:4", "--executor", "ray", "--address", "127.0.0.1:1"]) == 2
+    assert "no Ray cluster at 127.0.0.1:1" in capsys.readouterr().err
+
+    def missing(name):
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr("bootdqn.experiments.ray_executor.importlib.import_module", missing)
+    assert main(["sweep", "chain:4", "--executor", "ray"]) == 2
+    assert "pip install 'bootdqn[ray]'" in capsys.readouterr().err

@@ -1,0 +1,54 @@
+"""Trials for tests of sweeps, found by name in the processes that carry them out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bootdqn.errors import UserError
+from bootdqn.experiments.executors import WORKER_ENVIRONMENT
+from bootdqn.experiments.runner import Context, Cost, Experiment, Row, Trial
+
+
+@dataclass(frozen=True)
+class Deed:
+    """What a trial does."""
+
+    deed: str = "square"
+    number: int = 0
+
+
+def run(config: Deed, context: Context) -> list[Row] | None:
+    """Square a number, unless it is to do something else first."""
+    attempts = Path(context.out, f"{context.trial}.attempts")
+    with attempts.open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if config.deed == "die" or (config.deed == "die once" and len(attempts.read_text().splitlines()) == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if config.deed == "fail":
+        raise UserError("cannot do that")
+    if config.deed == "crash":
+        raise ZeroDivisionError("oh")
+    while config.deed == "wait" and not context.should_stop():
+        context.report(0.5)
+        time.sleep(0.05)
+    if context.should_stop():
+        return None
+    threads = ",".join(os.environ[name] for name in WORKER_ENVIRONMENT)
+    return [{"square": config.number**2, "environment": threads}]
+
+
+def deeds(*trials: Deed) -> Experiment:
+    """An experiment of such trials, called t0, t1 and so on."""
+    return Experiment(
+        name="deeds",
+        summary="",
+        sweep=lambda preset: [Trial(f"t{index}", trial) for index, trial in enumerate(trials)],
+        run=run,
+        describe=lambda config: {"deed": config.deed},
+        cost=lambda config: Cost(1.0, 1.0, 10**6),
+        plot=lambda rows, stem: "",
+    )
