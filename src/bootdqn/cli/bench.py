@@ -15,6 +15,7 @@ from rich.table import Table
 from bootdqn.bench import bench_chain, bench_gym, bench_peers, bench_tabular
 from bootdqn.bench_atari import bench_atari
 from bootdqn.errors import require, require_known
+from bootdqn.experiments.sweep_bench import bench_sweep
 from bootdqn.runs.directory import write_json
 
 _DESCRIPTION = """Measure speed on this machine; everything in one run, so that ratios mean something.
@@ -25,6 +26,7 @@ examples:
   bootdqn bench tabular
   bootdqn bench gym
   bootdqn bench atari --json atari.json
+  bootdqn bench sweep
   bootdqn bench peers"""
 
 
@@ -33,7 +35,8 @@ class Options:
     """The command line of `bootdqn bench`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
-    """chain; tabular (agents that see the state); gym and atari (stable-baselines3 beside us); peers (bsuite)."""
+    """chain; tabular (agents that see the state); gym and atari (stable-baselines3 beside us); sweep (processes of
+    this machine beside Ray); peers (bsuite)."""
     json: Path | None = None
     """Also write the figures to this file."""
 
@@ -148,10 +151,27 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
     console.print(table)
 
 
+def _show_sweep(console: Console, results: dict[str, Any]) -> None:
+    table = Table()
+    for heading in ("", "workers", "before the first trial, s", "between trials, s", "of their time", "in all, s"):
+        table.add_column(heading, justify="right")
+    for name, row in results["executors"].items():
+        table.add_row(
+            name,
+            str(row["workers"]),
+            f"{row['before_first_trial']:.1f}",
+            f"{row['between_trials']:.3f}",
+            f"{row['overhead']:.2%}",
+            f"{row['wall_seconds']:.1f}",
+        )
+    console.print(table)
+
+
 _BENCHMARKS = {
     "chain": (bench_chain, _show_chain),
     "tabular": (bench_tabular, _show_tabular),
     "gym": (bench_gym, _show_gym),
     "atari": (bench_atari, _show_atari),
+    "sweep": (bench_sweep, _show_sweep),
     "peers": (bench_peers, _show_peers),
 }

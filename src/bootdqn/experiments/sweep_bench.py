@@ -1,0 +1,110 @@
+"""What it costs to hand out trials: the same ones by every executor, side by side."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import jax
+
+from bootdqn.bench import CHAIN_CONFIG
+from bootdqn.envs.chain import Chain
+from bootdqn.errors import require
+from bootdqn.experiments.executors import LocalExecutor
+from bootdqn.experiments.ray_executor import RayExecutor
+from bootdqn.experiments.runner import Context, Cost, Executor, Experiment, Row, Trial, read_results, run_sweep
+from bootdqn.loops.compiled import CompiledTraining
+from bootdqn.loops.groups import available_cores
+from bootdqn.runs.directory import provenance
+
+TRIAL_SECONDS = 30.0
+TRIALS_PER_CORE = 3
+_EPISODES = 10**6
+"""More than there is time for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BusyConfig:
+    """A training on the chain for a given time, so that all trials are as long."""
+
+    seconds: float
+
+
+def run_busy(config: BusyConfig, context: Context) -> list[Row] | None:
+    """Train until the time is over; the row says from when to when, and who."""
+    start = time.time()
+    deadline = time.perf_counter() + config.seconds
+    training = CompiledTraining(Chain(length=50), CHAIN_CONFIG, seeds=(0,), episodes=_EPISODES)
+
+    def is_over() -> bool:
+        return time.perf_counter() > deadline or context.should_stop()
+
+    for _ in training.chunks(is_over, pool=context.pool):
+        context.report(min(1.0, 1 - (deadline - time.perf_counter()) / config.seconds))
+    return None if context.should_stop() else [{"worker": os.getpid(), "start": start, "end": time.time()}]
+
+
+def bench_sweep(report: Callable[[str], None], *, seconds: float = TRIAL_SECONDS) -> dict[str, Any]:
+    """Trials of `seconds` each, three a core, by processes of this machine and by Ray.
+
+    Args:
+        report: is told every figure as soon as it is there.
+        seconds: that a trial takes.
+
+    Returns:
+        By executor the seconds `before_first_trial` (once a sweep: processes start, and import JAX), the mean
+        seconds `between_trials` of a worker, and that as a share of a trial, the `overhead`.
+    """
+    cores = available_cores()
+    trials = [Trial(f"t{index}", BusyConfig(seconds=seconds)) for index in range(TRIALS_PER_CORE * cores)]
+    makers: dict[str, Any] = {"local": lambda: nullcontext(LocalExecutor()), "ray": RayExecutor}
+    results: dict[str, dict[str, float]] = {}
+    for name, make in makers.items():
+        begin = time.time()
+        with make() as executor, tempfile.TemporaryDirectory() as folder:
+            spans = _spans(trials, executor, Path(folder) / "sweep")
+        gaps = [later[0] - earlier[1] for of_worker in spans for earlier, later in pairwise(of_worker)]
+        results[name] = {
+            "workers": len(spans),
+            "before_first_trial": min(of_worker[0][0] for of_worker in spans) - begin,
+            "between_trials": fmean(gaps),
+            "overhead": fmean(gaps) / seconds,
+            "wall_seconds": max(of_worker[-1][1] for of_worker in spans) - begin,
+        }
+        report(f"{name}: {fmean(gaps):.3f} s between trials, {results[name]['overhead']:.2%} of their time")
+    return {
+        "benchmark": "sweep",
+        "setting": f"{len(trials)} trials of {seconds:g} s each on the chain",
+        "cores": cores,
+        "backend": jax.default_backend(),
+        **provenance(),
+        "executors": results,
+    }
+
+
+def _spans(trials: list[Trial], executor: Executor, out: Path) -> list[list[tuple[float, float]]]:
+    """When the trials of every worker began and ended, in order."""
+    experiment = Experiment(
+        name="busy",
+        summary="",
+        sweep=lambda preset: trials,
+        run=run_busy,
+        describe=lambda config: {},
+        cost=lambda config: Cost(config.seconds, config.seconds, 10**8),
+        plot=lambda rows, stem: "",
+    )
+    about = {"experiment": experiment.name}
+    end = run_sweep(experiment, trials, out, about=about, command="", executor=executor, show=lambda text: None)
+    require(end.complete, f"the benchmark was stopped, or failed: {', '.join(end.failed.values())}")
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for row in read_results(out):
+        spans.setdefault(row["worker"], []).append((float(row["start"]), float(row["end"])))
+    return [sorted(of_worker) for of_worker in spans.values()]
