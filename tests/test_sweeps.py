@@ -320,6 +320,7 @@ def test_a_run_goes_on_after_its_worker_was_killed(undisturbed, tmp_path):
     assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
     thread.join()
     assert_same_runs(out, undisturbed)
+    assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0  # there is nothing left to do
     record = json.loads((out / "runs" / "CartPole-v1-boot-seed0" / "run.json").read_text())
     assert len(record["resumed"]) == 1
 
@@ -425,6 +426,20 @@ def test_the_command_line_joins_a_cluster(cluster, tmp_path, capsys):
     assert main(["reproduce", "planning-trees", "--preset", "smoke", *arguments]) == 0
     assert main(["reproduce", "planning-trees", "--preset", "smoke", "--out", str(tmp_path / "local")]) == 0
     assert (tmp_path / "cli" / "results.csv").read_bytes() == (tmp_path / "local" / "results.csv").read_bytes()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_benchmark_shows_both_executors(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr("bootdqn.experiments.sweep_bench.TRIAL_SECONDS", 0.5)
+    assert main(["bench", "sweep", "--json", str(tmp_path / "sweep.json")]) == 0
+    found = json.loads((tmp_path / "sweep.json").read_text())["executors"]
+    assert list(found) == ["local", "ray"]
+    for row in found.values():
+        assert row["before_first_trial"] > 0
+        assert row["overhead"] == row["between_trials"] / 0.5
+    assert f"{found['ray']['overhead']:.2%}" in capsys.readouterr().out
 
 
 def test_no_cluster_and_no_ray_are_said(monkeypatch, capsys):

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -114,7 +114,7 @@ def schedule(
     num_workers: int,
     should_stop: Callable[[], bool],
     report: Callable[[str, float], None],
-) -> Iterator[Outcome]:
+) -> Generator[Outcome]:
     """Carry out trials, yielding each once, as they end; after `should_stop` none that was cut."""
     waiting = deque(trials)
     running: dict[int, Trial] = {}
@@ -135,10 +135,12 @@ def schedule(
                     continue
                 trial = running.pop(worker, None)
                 outcome = None
-                if isinstance(event, Ended) and trial is not None:
+                if isinstance(event, Idle):
+                    dead_at_birth = 0
+                elif isinstance(event, Ended) and trial is not None:
                     outcome = _outcome(trial, event, told)
                 elif isinstance(event, Lost) and not told:
-                    dead_at_birth = 0 if trial else dead_at_birth + 1
+                    dead_at_birth += trial is None
                     require(dead_at_birth < MOST_DEATHS, f"workers die before they are ready: {event.why}")
                     if trial is not None:
                         deaths[trial.name] += 1
@@ -203,8 +205,6 @@ def carry_out(
 class LocalExecutor:
     """Runs trials on this machine, in as many processes as there are cores and memory for."""
 
-    name = "local"
-
     def __init__(self):
         self.cores = available_cores()
 
@@ -230,10 +230,12 @@ class LocalExecutor:
         out: Path,
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome]:
         """Carry out trials in processes; cores that no trial keeps busy are for seeds side by side."""
-        number = self.fit(costs)
-        return schedule(_Processes(run, out, self.cores // number), trials, number, should_stop, report)
+        if trials:
+            number = self.fit(costs)
+            workers = _Processes(run, out, self.cores // number)
+            yield from schedule(workers, trials, number, should_stop, report)
 
 
 class _Processes:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -71,8 +71,6 @@ class Needs(NamedTuple):
 class RayExecutor:
     """Runs trials on a Ray cluster, one core each, as many as nodes have room for; a context manager."""
 
-    name = "ray"
-
     def __init__(self, address: str | None = None, *, gpu_bytes: int = 0):
         """Join a cluster.
 
@@ -134,10 +132,11 @@ class RayExecutor:
         out: Path,
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome]:
         """Carry out trials by actors."""
-        workers = _Actors(self._ray, run, out, Needs.of(costs, self._gpu_bytes))
-        return schedule(workers, trials, self.fit(costs), should_stop, report)
+        if trials:
+            workers = _Actors(self._ray, run, out, Needs.of(costs, self._gpu_bytes))
+            yield from schedule(workers, trials, self.fit(costs), should_stop, report)
 
 
 class _Actor:

@@ -14,8 +14,9 @@ import dataclasses
 import io
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -131,7 +132,7 @@ class Executor(Protocol):
         out: Path,
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
-    ) -> Iterator[Outcome]:
+    ) -> Generator[Outcome]:
         """Yield every trial once, as they end; after `should_stop` none that was cut.
 
         Args:
@@ -204,20 +205,19 @@ def run_sweep(
                 bar.update(name, share)
                 board.write()
 
-            outcomes = executor.execute(
-                experiment.run, jobs, [costs[job.name] for job in jobs], out, should_stop, report
-            )
-            for outcome in outcomes if jobs else ():
-                trial = by_name[outcome.trial]
-                if outcome.rows is None:
-                    failed[trial.name] = outcome.error
-                    _save_failure(out, trial, outcome.error, outcome.details)
-                else:
-                    finished[trial.name] = outcome.rows
-                    _save(out, trial, outcome.rows, round(outcome.seconds, 1))
-                    _write_results(out, experiment, trials, finished)
-                bar.finish(trial.name, failed=outcome.rows is None)
-                board.write()
+            needs = [costs[job.name] for job in jobs]
+            with closing(executor.execute(experiment.run, jobs, needs, out, should_stop, report)) as outcomes:
+                for outcome in outcomes:
+                    trial = by_name[outcome.trial]
+                    if outcome.rows is None:
+                        failed[trial.name] = outcome.error
+                        _save_failure(out, trial, outcome.error, outcome.details)
+                    else:
+                        finished[trial.name] = outcome.rows
+                        _save(out, trial, outcome.rows, round(outcome.seconds, 1))
+                        _write_results(out, experiment, trials, finished)
+                    bar.finish(trial.name, failed=outcome.rows is None)
+                    board.write()
             board.write(ended=True)
     return SweepEnd(len(finished) == len(trials), failed)
 

@@ -52,18 +52,17 @@ def run_busy(config: BusyConfig, context: Context) -> list[Row] | None:
     return None if context.should_stop() else [{"worker": os.getpid(), "start": start, "end": time.time()}]
 
 
-def bench_sweep(report: Callable[[str], None], *, seconds: float = TRIAL_SECONDS) -> dict[str, Any]:
-    """Trials of `seconds` each, three a core, by processes of this machine and by Ray.
+def bench_sweep(report: Callable[[str], None]) -> dict[str, Any]:
+    """Trials of half a minute, three a core, by processes of this machine and by Ray.
 
     Args:
         report: is told every figure as soon as it is there.
-        seconds: that a trial takes.
 
     Returns:
         By executor the seconds `before_first_trial` (once a sweep: processes start, and import JAX), the mean
         seconds `between_trials` of a worker, and that as a share of a trial, the `overhead`.
     """
-    cores = available_cores()
+    cores, seconds = available_cores(), TRIAL_SECONDS
     trials = [Trial(f"t{index}", BusyConfig(seconds=seconds)) for index in range(TRIALS_PER_CORE * cores)]
     makers: dict[str, Any] = {"local": lambda: nullcontext(LocalExecutor()), "ray": RayExecutor}
     results: dict[str, dict[str, float]] = {}
