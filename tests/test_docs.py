@@ -61,13 +61,14 @@ def test_commands_run(command, tmp_path, monkeypatch):
     if "atari:breakout" in arguments:
         short = [*SHORT_ATARI.split(), "--evaluate-every-steps", "0"]
     flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"], "doctor": []}
+    flags["sweep"] = ["--set", "episodes=2"]
     if arguments[0] in ("evaluate", "watch", "report"):  # what was trained by the command above it
         run = "runs/cartpole" if arguments[0] == "report" else arguments[1]
         env = ["CartPole-v1", "--steps", "60"] if "cartpole" in run else ["chain:4", "--episodes", "3"]
         assert main(["train", *env, "--out", run]) == 0
     assert main(arguments + flags.get(arguments[0], [])) == 0
     if "--out" in arguments:
-        name = {"train": "metrics.csv", "reproduce": "results.csv"}.get(arguments[0], "")
+        name = {"train": "metrics.csv", "reproduce": "results.csv", "sweep": "results.csv"}.get(arguments[0], "")
         assert (tmp_path / arguments[arguments.index("--out") + 1] / name).exists()
 
 
