@@ -273,6 +273,13 @@ def test_what_fails_or_dies_costs_no_other_its_result(tmp_path, capsys):
     assert "it has ended" in shown
 
 
+def test_cores_that_would_idle_are_for_seeds_side_by_side(tmp_path, monkeypatch):
+    monkeypatch.setattr("bootdqn.experiments.executors.available_cores", lambda: 5)
+    exp = replace(deeds(Deed()), cost=lambda config: Cost(1.0, 1.0, 10**6, threads=3))
+    assert run(tmp_path / "out", exp).complete
+    assert read_results(tmp_path / "out")[0]["environment"] == "3,1,1,1,false"
+
+
 def test_a_sweep_shows_how_far_it_is_and_keeps_others_off(tmp_path, capsys):
     out, seen = tmp_path / "out", []
 
@@ -382,8 +389,9 @@ def test_a_cluster_that_loses_a_node_ends_with_the_bits_of_one_machine(cluster, 
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     cluster.wait_for_nodes()
     long = make_grid(["CartPole-v1"], ["boot"], range(2), TINY)
-    short = make_grid(["chain:4"], ["boot", "psrl"], range(11), ["episodes=10"])
-    trials = [*long, *short]
+    short = make_grid(["chain:4"], ["boot"], range(4), ["episodes=10"])
+    tabular = make_grid(["chain:4"], ["psrl", "q-learning"], range(9), ["episodes=10"])
+    trials = [*long, *short, *tabular]
     exp = replace(grid_experiment(trials, []), sweep=lambda preset: trials)
 
     def kill():
@@ -433,6 +441,7 @@ def test_the_benchmark_shows_both_executors(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setattr("bootdqn.experiments.sweep_bench.TRIAL_SECONDS", 0.5)
+    monkeypatch.setattr("bootdqn.experiments.sweep_bench.TRIALS_PER_CORE", 2)
     assert main(["bench", "sweep", "--json", str(tmp_path / "sweep.json")]) == 0
     found = json.loads((tmp_path / "sweep.json").read_text())["executors"]
     assert list(found) == ["local", "ray"]

@@ -38,7 +38,8 @@ WORKER_ENVIRONMENT = {
 """Variables of a worker: one thread for XLA (`NPROC`) and for libraries, so that workers do not fight.
 
 On pictures, the last bits of what XLA computes depend on the number of its threads: it is the same in all workers.
-On an accelerator a worker takes memory as it needs it, so that several share one.
+Only where cores would idle, and seeds can use them side by side, XLA has more. On an accelerator a worker takes
+memory as it needs it, so that several share one.
 """
 WORKER_BYTES = 500_000_000
 """What a worker takes beside its trial: Python, JAX and compiled programs."""
@@ -231,10 +232,11 @@ class LocalExecutor:
         should_stop: Callable[[], bool],
         report: Callable[[str, float], None],
     ) -> Generator[Outcome]:
-        """Carry out trials in processes; cores that no trial keeps busy are for seeds side by side."""
+        """Carry out trials in processes; cores that would idle are for seeds side by side."""
         if trials:
             number = self.fit(costs)
-            workers = _Processes(run, out, self.cores // number)
+            num_threads = min(self.cores // number, *(cost.threads for cost in costs))
+            workers = _Processes(run, out, num_threads)
             yield from schedule(workers, trials, number, should_stop, report)
 
 
@@ -251,7 +253,8 @@ class _Processes:
     def start(self) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, *self._arguments))
-        with _environment(WORKER_ENVIRONMENT), _interrupts_blocked():
+        variables = WORKER_ENVIRONMENT | {"NPROC": str(self._arguments[-1])}
+        with _environment(variables), _interrupts_blocked():
             process.start()
         theirs.close()
         self._workers[next(self._numbers)] = process, ours

@@ -143,6 +143,7 @@ def training_cost(config: TrainConfig) -> Cost:
         core_seconds=_COMPILE_SECONDS + config.num_seeds * steps * seconds,
         least_seconds=_COMPILE_SECONDS + steps * seconds,
         bytes=training.memory_bytes(),
+        threads=config.num_seeds,
     )
 
 

@@ -85,6 +85,7 @@ def regret_cost(config: TrainConfig) -> Cost:
         core_seconds=_COMPILE_SECONDS + config.num_seeds * seconds,
         least_seconds=_COMPILE_SECONDS + seconds,
         bytes=make_training(env, config).memory_bytes(),
+        threads=config.num_seeds,
     )
 
 

@@ -54,6 +54,8 @@ class Cost(NamedTuple):
     """What the estimate rests on."""
     device_bytes: int | None = None
     """Of `bytes`, what an accelerator holds; None for all."""
+    threads: int = 1
+    """That it can keep busy, with the same bits however many there are: seeds side by side."""
 
 
 class Context(NamedTuple):
