@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, get_args, get_origin, get_type_hints
 
 from bootdqn.agent import AgentConfig
 from bootdqn.envs.atari import is_atari
-from bootdqn.envs.catalog import env_spec, make_env
-from bootdqn.envs.host import is_gymnasium, make_envs
+from bootdqn.envs.host import make_envs
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.experiments.atari.run import cost as atari_cost
 from bootdqn.experiments.learning import training_cost
-from bootdqn.experiments.recorded import carry_on
+from bootdqn.experiments.recorded import GIVEN_OTHERWISE, carry_on, default_run, setting_text
 from bootdqn.experiments.regret import regret_cost
 from bootdqn.experiments.runner import Context, Cost, CsvRow, Experiment, Row, Trial
-from bootdqn.gym_run import GymConfig, default_config
+from bootdqn.gym_run import GymConfig
 from bootdqn.loops.host import HostTraining
-from bootdqn.runs.directory import read_json
-from bootdqn.training import NAMED_AGENTS, TrainConfig
+from bootdqn.runs.directory import read_json, read_table
+from bootdqn.training import TrainConfig
 
-_GIVEN_OTHERWISE = {"env", "agent_name", "agent", "seed", "num_seeds"}
-"""Fields that the command line has its own words for."""
 _SECONDS_PER_STEP = 2.5e-3
 """On a Gymnasium environment, with the default configuration on one core (docs/gymnasium.md)."""
+_LONGEST_NAME = 180
+"""Of a trial: most file systems allow 255, and files that are being written have longer names."""
 _LAST_EPISODES = 100
 """Over which returns are averaged."""
 Config = TrainConfig | GymConfig
@@ -46,6 +44,7 @@ def make_grid(
         seeds: of everything, one a trial.
         settings: `field=value,value`, of the run's configuration or of the agent's; layers are `64x64`.
     """
+    require(bool(agents), "name an agent, as in: --agents boot dqn")
     fields: list[list[tuple[str, str]]] = []
     for setting in settings:
         name, equals, values = setting.partition("=")
@@ -60,14 +59,19 @@ def make_grid(
         for env, agent, chosen, seed in product(envs, agents, product(*fields), seeds)
     ]
     names = [trial.name for trial in trials]
-    twice = {name for name in names if names.count(name) > 1}
-    require(not twice, f"two trials are called {min(twice, default='')}; is something given twice?")
+    for name, number in Counter(names).items():
+        require(number == 1, f"two trials are called {name}; is something given twice?")
+        require(
+            len(name) <= _LONGEST_NAME,
+            f"trials have names of at most {_LONGEST_NAME} characters, and {name} has {len(name)}: vary fewer "
+            "fields in one sweep",
+        )
     return trials
 
 
 def _trial(env: str, agent: str, chosen: Mapping[str, str], seed: int, varied: set[str]) -> Trial:
-    config = _default(env, agent)
-    of_run = {f.name for f in dataclasses.fields(config)} - _GIVEN_OTHERWISE
+    config = default_run(env, agent)
+    of_run = {f.name for f in dataclasses.fields(config)} - GIVEN_OTHERWISE
     of_agent = {f.name for f in dataclasses.fields(config.agent)}
     for name in chosen:
         require_known(f"field of {agent} on {env}", name, sorted(of_run | of_agent))
@@ -85,13 +89,6 @@ def _trial(env: str, agent: str, chosen: Mapping[str, str], seed: int, varied: s
         f"seed{seed}",
     ]
     return Trial("-".join(re.sub(r"[^\w.+=-]", "-", part.replace(":", "")) for part in parts), config)
-
-
-def _default(env: str, agent: str) -> Config:
-    if is_atari(env) or is_gymnasium(env):
-        return default_config(env, agent)
-    require_known("agent", agent, NAMED_AGENTS)
-    return TrainConfig(env=env_spec(make_env(env)), agent_name=agent, agent=NAMED_AGENTS[agent])
 
 
 def _parse(config: Any, name: str, text: str) -> Any:
@@ -115,9 +112,8 @@ def grid_experiment(trials: Sequence[Trial], settings: Sequence[str]) -> Experim
 
     def describe(config: Config) -> Row:
         values = vars(config.agent) | vars(config)
-        chosen = {name: values[name] for name in names}
-        layers = {name: "x".join(map(str, value)) for name, value in chosen.items() if isinstance(value, tuple)}
-        return {"env": config.env, "agent": config.agent_name, **chosen, **layers, "seed": config.seed}
+        chosen = {name: setting_text(values[name]) for name in names}
+        return {"env": config.env, "agent": config.agent_name, **chosen, "seed": config.seed}
 
     return Experiment(
         name="sweep",
@@ -144,14 +140,13 @@ def run(config: Config, context: Context) -> list[Row] | None:
     path = context.out / "runs" / context.trial
     if not carry_on(config, path, context):
         return None
-    metrics = _table(path / "metrics.csv")
+    metrics, record = read_table(path / "metrics.csv"), read_json(path / "run.json")
     if isinstance(config, GymConfig):
-        evaluations = [row for row in _table(path / "evaluations.csv") if row["policy"] == "vote"]
-        steps, learned = read_json(path / "run.json")["steps"], None
+        evaluations = [row for row in read_table(path / "evaluations.csv") if row["policy"] == "vote"]
+        steps, learned = record["steps"], None
         by_vote = float(evaluations[-1]["mean_return"]) if evaluations else None
     else:
         steps = int(metrics[-1]["steps"])
-        record = read_json(path / "run.json")
         which = "greedy_episodes_to_learn" if config.dithers else "episodes_to_learn"
         learned = record.get(which, {}).get(str(config.seed))
         by_vote = _last_mean(metrics, "greedy_return") if "greedy_return" in metrics[0] else None
@@ -165,11 +160,6 @@ def run(config: Config, context: Context) -> list[Row] | None:
             "run": f"runs/{path.name}",
         }
     ]
-
-
-def _table(path: Path) -> list[CsvRow]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def _last_mean(rows: Sequence[CsvRow], column: str) -> float | None:
