@@ -67,10 +67,10 @@ class InThisProcess:
     def fit(self, costs):
         return min(self.cores, len(costs))
 
-    def execute(self, run, trials, costs, out, should_stop, report):
+    def execute(self, work, should_stop, report):
         stop: Any = SimpleNamespace(is_set=should_stop)
-        for trial in trials:
-            for message in () if should_stop() else carry_out(run, trial, out, stop):
+        for trial in work.trials:
+            for message in () if should_stop() else carry_out(work.run, trial, work.out, stop):
                 if isinstance(message, Ended) and (message.rows is not None or message.error):
                     yield Outcome(trial.name, *message)
 
@@ -162,8 +162,8 @@ def test_a_crash_is_recorded_with_where_it_was(tmp_path):
 
 def test_what_was_finished_before_the_sweep_broke_is_kept(tmp_path):
     class Breaks(InThisProcess):
-        def execute(self, run, trials, costs, out, should_stop, report):
-            yield from super().execute(run, trials[:3], costs, out, should_stop, report)
+        def execute(self, work, should_stop, report):
+            yield from super().execute(work._replace(trials=work.trials[:3]), should_stop, report)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -174,8 +174,8 @@ def test_what_was_finished_before_the_sweep_broke_is_kept(tmp_path):
 
 def test_any_order_gives_the_same_results(tmp_path):
     class LastFirst(InThisProcess):
-        def execute(self, run, trials, costs, out, should_stop, report):
-            return super().execute(run, trials[::-1], costs, out, should_stop, report)
+        def execute(self, work, should_stop, report):
+            return super().execute(work._replace(trials=work.trials[::-1]), should_stop, report)
 
     sweep(tmp_path / "here", experiment())
     sweep(tmp_path / "there", experiment(), executor=LastFirst())

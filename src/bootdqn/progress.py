@@ -120,7 +120,6 @@ class SweepProgress:
         self._shares: dict[str, float] = {}
         self._finished: set[str] = set()
         self._failed: set[str] = set()
-        self._lock = threading.Lock()
         self._start = self._last_line = time.perf_counter()
         console = Console(file=sys.stderr)
         self._live = console.is_terminal
@@ -143,15 +142,14 @@ class SweepProgress:
             self._bar.stop()
 
     def update(self, trial: str, share: float) -> None:
-        """Say which share of a trial is done; from any thread."""
-        with self._lock:
-            if trial not in self._shares:
-                visible = len(self._trial_tasks) < _MOST_LINES
-                task = self._bar.add_task(f"  {trial}", total=1.0, status="", visible=visible)
-                self._trial_tasks[trial] = task
-            self._shares[trial] = share
-            self._bar.update(self._trial_tasks[trial], completed=share)
-            self._show()
+        """Say which share of a trial is done."""
+        if trial not in self._shares:
+            visible = len(self._trial_tasks) < _MOST_LINES
+            task = self._bar.add_task(f"  {trial}", total=1.0, status="", visible=visible)
+            self._trial_tasks[trial] = task
+        self._shares[trial] = share
+        self._bar.update(self._trial_tasks[trial], completed=share)
+        self._show()
 
     @property
     def num_finished(self) -> int:
@@ -174,12 +172,11 @@ class SweepProgress:
 
     def finish(self, trial: str, *, failed: bool = False) -> None:
         """Count a trial as done, or as failed."""
-        with self._lock:
-            self._shares.pop(trial, None)
-            if trial in self._trial_tasks:
-                self._bar.remove_task(self._trial_tasks.pop(trial))
-            (self._failed if failed else self._finished).add(trial)
-            self._show(force=True)
+        self._shares.pop(trial, None)
+        if trial in self._trial_tasks:
+            self._bar.remove_task(self._trial_tasks.pop(trial))
+        (self._failed if failed else self._finished).add(trial)
+        self._show(force=True)
 
     def _show(self, *, force: bool = False) -> None:
         done, total = self._done(), sum(self._weights.values())

@@ -28,9 +28,9 @@ _DESCRIPTION = """Train agents on environments, for several seeds and values of 
 Repeating the command goes on with what was stopped or killed, and tries again what failed.
 
 examples:
-  bootdqn sweep chain:20 deep_sea:10 --agents boot dqn --seeds 3 --set num_heads=5,10 --out runs/heads
+  bootdqn sweep chain:20 deep_sea:10 --agents boot dqn --seeds 3 --out runs/first
   bootdqn sweep CartPole-v1 --seeds 5 --set learning_rate=0.001,0.002 --set steps=20000
-  bootdqn sweep --status runs/heads
+  bootdqn sweep --status runs/first
   bootdqn sweep atari:breakout --seeds 3 --executor ray --address auto --out /shared/breakout"""
 ExecutorName = Literal["local", "ray"]
 _SECONDS_TO_WORRY = 60.0
@@ -90,10 +90,11 @@ def main(arguments: list[str]) -> int:
     require(options.num_seeds >= 1, f"seeds must be at least 1, got {options.num_seeds}")
     seeds = range(options.seed, options.seed + options.num_seeds)
     trials = make_grid(options.envs, options.agents, seeds, options.settings)
+    experiment = grid_experiment(trials, options.settings)
     out = options.out or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}"
     with make_executor(options.engine) as executor:
         end = run_sweep(
-            grid_experiment(trials, options.settings),
+            experiment,
             trials,
             out,
             about={"experiment": "sweep"},
@@ -102,7 +103,7 @@ def main(arguments: list[str]) -> int:
         )
     rows = read_results(out)
     if rows:
-        summary = grid_experiment(trials, options.settings).plot(rows, out / "sweep")
+        summary = experiment.plot(rows, out / "sweep")
         write_atomically(out / "summary.md", f"{summary}\n".encode())
         print(f"\n{summary}\n\nruns:    {out / 'runs'}\nresults: {out / 'results.csv'}")
     return exit_code(end, out)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
-from bootdqn.experiments.runner import Context, Cost, Outcome, Row, Run, Trial
+from bootdqn.experiments.runner import Context, Cost, Outcome, Row, Run, Trial, Work
 from bootdqn.loops.groups import available_cores
 from bootdqn.memory import available_memory
 
@@ -224,20 +224,14 @@ class LocalExecutor:
         return sum(bytes_ < available for bytes_ in needed)
 
     def execute(
-        self,
-        run: Run,
-        trials: Sequence[Trial],
-        costs: Sequence[Cost],
-        out: Path,
-        should_stop: Callable[[], bool],
-        report: Callable[[str, float], None],
+        self, work: Work, should_stop: Callable[[], bool], report: Callable[[str, float], None]
     ) -> Generator[Outcome]:
         """Carry out trials in processes; cores that would idle are for seeds side by side."""
-        if trials:
-            number = self.fit(costs)
-            num_threads = min(self.cores // number, *(cost.threads for cost in costs))
-            workers = _Processes(run, out, num_threads)
-            yield from schedule(workers, trials, number, should_stop, report)
+        if work.trials:
+            number = self.fit(work.costs)
+            num_threads = min(self.cores // number, *(cost.threads for cost in work.costs))
+            workers = _Processes(work.run, work.out, num_threads)
+            yield from schedule(workers, work.trials, number, should_stop, report)
 
 
 class _Processes:
@@ -264,21 +258,14 @@ class _Processes:
             self._workers[worker][1].send(trial)
 
     def events(self, timeout: float) -> Iterator[tuple[int, Event]]:
-        sources: dict[Any, int] = {pipe: number for number, (_, pipe) in self._workers.items()}
-        sources |= {process.sentinel: number for number, (process, _) in self._workers.items()}
-        ready = {sources[source] for source in connection.wait(list(sources), timeout)}
-        for number in sorted(ready):
+        numbers: dict[Any, int] = {pipe: number for number, (_, pipe) in self._workers.items()}
+        for ready in connection.wait(list(numbers), timeout):
+            number = numbers[ready]
             process, pipe = self._workers[number]
             try:
-                while pipe.poll():
+                while number in self._workers and pipe.poll():
                     yield number, pipe.recv()
-                    if number not in self._workers:
-                        break
-                else:
-                    if process.exitcode is None:
-                        continue
-                    raise EOFError
-            except (EOFError, OSError):
+            except (EOFError, OSError):  # the other end went with its process
                 del self._workers[number]
                 pipe.close()
                 process.join()

@@ -25,7 +25,7 @@ from bootdqn.experiments.executors import (
     carry_out,
     schedule,
 )
-from bootdqn.experiments.runner import Cost, Outcome, Run, Trial
+from bootdqn.experiments.runner import Cost, Outcome, Run, Trial, Work
 from bootdqn.loops.groups import available_cores
 from bootdqn.runs.directory import provenance
 
@@ -95,9 +95,11 @@ class RayExecutor:
                 require(port.isdigit(), f"expected an address such as 10.0.0.1:6379, or auto; got {address!r}")
                 socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
             ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-        except OSError as error:
+        except (OSError, RuntimeError, ray.exceptions.RayError) as error:  # such as other versions of Ray there
+            why = " ".join(str(error).split())
+            require(address is not None, f"Ray does not start on this machine: {why}")
             raise UserError(
-                f"no Ray cluster at {address} ({_line(error)}); start one with `ray start --head`, or leave "
+                f"cannot join a Ray cluster at {address} ({why}); start one with `ray start --head`, or leave "
                 "--address out"
             ) from None
 
@@ -125,18 +127,12 @@ class RayExecutor:
         return number
 
     def execute(
-        self,
-        run: Run,
-        trials: Sequence[Trial],
-        costs: Sequence[Cost],
-        out: Path,
-        should_stop: Callable[[], bool],
-        report: Callable[[str, float], None],
+        self, work: Work, should_stop: Callable[[], bool], report: Callable[[str, float], None]
     ) -> Generator[Outcome]:
         """Carry out trials by actors."""
-        if trials:
-            workers = _Actors(self._ray, run, out, Needs.of(costs, self._gpu_bytes))
-            yield from schedule(workers, trials, self.fit(costs), should_stop, report)
+        if work.trials:
+            workers = _Actors(self._ray, work.run, work.out, Needs.of(work.costs, self._gpu_bytes))
+            yield from schedule(workers, work.trials, self.fit(work.costs), should_stop, report)
 
 
 class _Actor:
@@ -151,7 +147,7 @@ class _Actor:
 
     def hello(self) -> tuple[str, bool, dict[str, str]]:
         """The machine's name, whether it sees the sweep's directory, and versions of packages."""
-        return socket.gethostname(), (self._out / "sweep.json").exists(), provenance()["versions"]
+        return socket.gethostname(), os.access(self._out / "sweep.json", os.R_OK), provenance()["versions"]
 
     def carry_out(self, trial: Trial) -> Ended:
         """Run a trial to its end."""

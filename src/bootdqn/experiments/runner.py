@@ -23,7 +23,14 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
 from bootdqn.progress import SweepProgress, stop_on_signal
-from bootdqn.runs.directory import claim_directory, locked_directory, provenance, write_atomically, write_json
+from bootdqn.runs.directory import (
+    claim_directory,
+    locked_directory,
+    provenance,
+    read_table,
+    write_atomically,
+    write_json,
+)
 
 Preset = Literal["smoke", "quick", "paper"]
 """Seconds, to see that it runs; minutes, to see what comes out; or the paper's settings."""
@@ -31,6 +38,7 @@ Row = dict[str, Any]
 """One line of `results.csv`; all rows of an experiment have the same columns."""
 CsvRow = Mapping[str, str]
 """The same, read back."""
+_SECONDS_BETWEEN_BOARDS = 1.0
 
 
 class Trial(NamedTuple):
@@ -66,7 +74,7 @@ class Context(NamedTuple):
     report: Callable[[float], None]
     """Is told which share of the trial is done."""
     pool: ThreadPoolExecutor
-    """Threads for the work, shared with the trials that run beside it."""
+    """Threads for the work."""
     out: Path
     """The sweep's directory."""
     trial: str = ""
@@ -114,6 +122,18 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
 
 
+class Work(NamedTuple):
+    """Trials that are to be carried out."""
+
+    run: Run
+    """The experiment's, found by its name in another process."""
+    trials: Sequence[Trial]
+    costs: Sequence[Cost]
+    """Of each."""
+    out: Path
+    """The sweep's directory, which all workers see under this name."""
+
+
 class Executor(Protocol):
     """An engine that carries out trials."""
 
@@ -127,21 +147,12 @@ class Executor(Protocol):
         ...
 
     def execute(
-        self,
-        run: Run,
-        trials: Sequence[Trial],
-        costs: Sequence[Cost],
-        out: Path,
-        should_stop: Callable[[], bool],
-        report: Callable[[str, float], None],
+        self, work: Work, should_stop: Callable[[], bool], report: Callable[[str, float], None]
     ) -> Generator[Outcome]:
         """Yield every trial once, as they end; after `should_stop` none that was cut.
 
         Args:
-            run: the experiment's, found by its name in another process.
-            trials: what to do.
-            costs: of each.
-            out: the sweep's directory, which all workers see under this name.
+            work: what to do; with no trial, nothing is started.
             should_stop: whether to end in good order.
             report: is told which share of a trial is done, and to hear from it now and then.
         """
@@ -186,19 +197,11 @@ def run_sweep(
         if not (out / "sweep.json").exists():
             write_json(out / "sweep.json", {**about, "command": command, **provenance()})
         finished = _collect(experiment, trials, out)
-        missing = [trial for trial in trials if trial.name not in finished]
-        costs: dict[str, Cost] = {}
-        failed: dict[str, str] = {}
-        for trial in missing:
-            try:
-                costs[trial.name] = experiment.cost(trial.config)
-            except UserError as error:  # the other trials can do without this one
-                failed[trial.name] = str(error)
-                _save_failure(out, trial, str(error), "")
-        jobs = [trial for trial in missing if trial.name in costs]
+        costs, failed = _costs(experiment, [trial for trial in trials if trial.name not in finished], out)
+        jobs = [trial for trial in trials if trial.name in costs]
         show(_announce(len(trials), len(finished), list(costs.values()), executor))
         weights = {name: cost.core_seconds for name, cost in costs.items()}
-        by_name = {trial.name: trial for trial in trials}
+        work = Work(experiment.run, jobs, list(costs.values()), out)
         with stop_on_signal() as should_stop, SweepProgress(experiment.name, weights) as bar:
             board = _Board(out / "status.json", bar, len(trials), len(finished), failed)
             board.write()
@@ -207,8 +210,8 @@ def run_sweep(
                 bar.update(name, share)
                 board.write()
 
-            needs = [costs[job.name] for job in jobs]
-            with closing(executor.execute(experiment.run, jobs, needs, out, should_stop, report)) as outcomes:
+            by_name = {trial.name: trial for trial in jobs}
+            with closing(executor.execute(work, should_stop, report)) as outcomes:
                 for outcome in outcomes:
                     trial = by_name[outcome.trial]
                     if outcome.rows is None:
@@ -222,6 +225,19 @@ def run_sweep(
                     board.write()
             board.write(ended=True)
     return SweepEnd(len(finished) == len(trials), failed)
+
+
+def _costs(experiment: Experiment, trials: Sequence[Trial], out: Path) -> tuple[dict[str, Cost], dict[str, str]]:
+    """What each trial takes, and why some cannot be run at all, which does not keep others from it."""
+    costs: dict[str, Cost] = {}
+    failed: dict[str, str] = {}
+    for trial in trials:
+        try:
+            costs[trial.name] = experiment.cost(trial.config)
+        except UserError as error:
+            failed[trial.name] = str(error)
+            _save_failure(out, trial, str(error), "")
+    return costs, failed
 
 
 def find_results(
@@ -277,15 +293,11 @@ class _Board:
         write_json(self._path, status)
 
 
-_SECONDS_BETWEEN_BOARDS = 1.0
-
-
 def read_results(out: Path) -> list[CsvRow]:
     """The rows of a sweep's `results.csv`."""
     path = out / "results.csv"
     require(path.is_file(), f"{out} holds no results.csv; run the sweep first")
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+    return [*read_table(path)]
 
 
 def _announce(num_trials: int, num_finished: int, costs: Sequence[Cost], executor: Executor) -> str:

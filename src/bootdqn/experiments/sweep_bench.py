@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 
+from bootdqn.agent import AgentConfig
 from bootdqn.bench import CHAIN_CONFIG
 from bootdqn.envs.chain import Chain
 from bootdqn.errors import require
@@ -36,13 +37,14 @@ class BusyConfig:
     """A training on the chain for a given time, so that all trials are as long."""
 
     seconds: float
+    agent: AgentConfig
 
 
 def run_busy(config: BusyConfig, context: Context) -> list[Row] | None:
     """Train until the time is over; the row says from when to when, and who."""
     start = time.time()
     deadline = time.perf_counter() + config.seconds
-    training = CompiledTraining(Chain(length=50), CHAIN_CONFIG, seeds=(0,), episodes=_EPISODES)
+    training = CompiledTraining(Chain(length=50), config.agent, seeds=(0,), episodes=_EPISODES)
 
     def is_over() -> bool:
         return time.perf_counter() > deadline or context.should_stop()
@@ -63,7 +65,8 @@ def bench_sweep(report: Callable[[str], None]) -> dict[str, Any]:
         seconds `between_trials` of a worker, and that as a share of a trial, the `overhead`.
     """
     cores, seconds = available_cores(), TRIAL_SECONDS
-    trials = [Trial(f"t{index}", BusyConfig(seconds=seconds)) for index in range(TRIALS_PER_CORE * cores)]
+    config = BusyConfig(seconds=seconds, agent=CHAIN_CONFIG)
+    trials = [Trial(f"t{index}", config) for index in range(TRIALS_PER_CORE * cores)]
     makers: dict[str, Any] = {"local": lambda: nullcontext(LocalExecutor()), "ray": RayExecutor}
     results: dict[str, dict[str, float]] = {}
     for name, make in makers.items():
