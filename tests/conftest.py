@@ -1,6 +1,12 @@
 """Strictness for all tests, and one cache so that no program is compiled twice."""
 
+import contextlib
+import gc
+import importlib
 import os
+import sys
+import time
+from pathlib import Path
 
 import jax
 import pytest
@@ -17,3 +23,36 @@ def compilation_cache(tmp_path_factory):
     os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that live."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A Ray cluster of three nodes on this machine: a head without cores, and two with one each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        before = {*children(os.getpid())}
+        utils = importlib.import_module("ray.cluster_utils")
+        cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        for _ in range(2):
+            cluster.add_node(num_cpus=1)
+        cluster.wait_for_nodes()
+        yield cluster
+        cluster.shutdown()
+        gc.collect()
+        deadline = time.monotonic() + 20
+        while left := {*children(os.getpid())} - before:
+            assert time.monotonic() < deadline, f"processes of Ray that are left: {left}"
+            time.sleep(0.05)

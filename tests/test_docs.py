@@ -61,7 +61,7 @@ def test_commands_run(command, tmp_path, monkeypatch):
     if "atari:breakout" in arguments:
         short = [*SHORT_ATARI.split(), "--evaluate-every-steps", "0"]
     flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"], "doctor": []}
-    flags["sweep"] = ["--set", "episodes=2"]
+    flags["sweep"] = ["--set", "episodes=2", "--seeds", "1"]
     if arguments[0] in ("evaluate", "watch", "report"):  # what was trained by the command above it
         run = "runs/cartpole" if arguments[0] == "report" else arguments[1]
         env = ["CartPole-v1", "--steps", "60"] if "cartpole" in run else ["chain:4", "--episodes", "3"]
@@ -70,6 +70,28 @@ def test_commands_run(command, tmp_path, monkeypatch):
     if "--out" in arguments:
         name = {"train": "metrics.csv", "reproduce": "results.csv", "sweep": "results.csv"}.get(arguments[0], "")
         assert (tmp_path / arguments[arguments.index("--out") + 1] / name).exists()
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+def test_from_a_laptop_to_a_cluster(cluster, tmp_path, monkeypatch, capsys):
+    """All commands of the page, one after the other in one place, as a reader gives them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)  # where `--address auto` looks first
+    page = (ROOT / "docs" / "clusters.md").read_text()
+    assert [command.split()[:2] for command in commands("ray", page)] == [["ray", "start"]] * 2  # done by now
+    for command in commands("bootdqn", page):
+        # An experiment of seconds in place of one of weeks, and no place of ours at the root of all files.
+        text = command.replace("atari-49", "planning-trees").replace("/shared", str(tmp_path / "shared"))
+        arguments = shlex.split(text.replace("steps=20000", "steps=60"))[1:]
+        short = {"reproduce": ["--preset", "smoke"], "sweep": ["--seeds", "1"]}.get(arguments[0], [])
+        if "chain:20" in arguments:
+            short += ["--set", "episodes=2"]
+        assert main(arguments + short) == 0, command
+    said = capsys.readouterr().out
+    assert said.count("it has ended") == 2
+    assert "(6 runs, 2 experiments," in said
+    assert "(0 runs, 1 experiment," in said
+    assert "planning-trees/planning-trees.png" in said
 
 
 def test_make_targets_exist_and_demo_is_the_verb():

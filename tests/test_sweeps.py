@@ -1,39 +1,43 @@
 """Sweeps in many processes: whatever dies or fails, nothing is lost or doubled, and the bits are the same."""
 
-import contextlib
-import gc
-import importlib
 import json
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bootdqn.agent import AgentConfig
 from bootdqn.cli.main import main
 from bootdqn.errors import UserError
 from bootdqn.experiments.executors import Ended, Idle, LocalExecutor, Lost, Share, schedule
 from bootdqn.experiments.grid import grid_experiment, make_grid
 from bootdqn.experiments.ray_executor import Needs, RayExecutor
+from bootdqn.experiments.recorded import command_of
 from bootdqn.experiments.runner import Cost, Trial, read_results, run_sweep
 from bootdqn.gym_run import GymConfig
 from bootdqn.runs.directory import lock_directory, locked_directory, wait_for_lock
 from bootdqn.training import TrainConfig
+from conftest import children
 from trials import Deed, deeds
 
 TINY = ["steps=1500", "checkpoint_every_steps=300", "evaluate_every_steps=0", "learning_start_steps=50"]
 TINY += ["hidden=8", "trunk_hidden=8", "num_heads=3"]
 CARTPOLE = ["CartPole-v1", *(word for setting in TINY for word in ("--set", setting))]
-SAME = ("metrics.csv", "evaluations.csv", "models/last.safetensors", "models/seed0.safetensors")
-"""Files of a run that are the same, to the bit, however it was carried out."""
+LONG = make_grid(["CartPole-v1"], ["boot"], [0], TINY)
+"""A trial long enough that something can happen to it."""
+DEEP = make_grid(["chain:4"], ["boot"], [0], ["episodes=10", "num_heads=2", "hidden=8"])
+SHORT = make_grid(["chain:4"], ["psrl", "q-learning"], range(11), ["episodes=10"])
+ALL = [*LONG, *DEEP, *SHORT]
 
 
 def run(out, exp, executor=None):
@@ -49,17 +53,6 @@ def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
     return found
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process has started and that live."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == pid and state != "Z":
-                found.append(int(path.parent.name))
-    return found
-
-
 def lives(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -67,21 +60,39 @@ def lives(pid: int) -> bool:
         return False
 
 
+def has_open(parent: int, file: Path) -> bool:
+    """Whether one of the processes that a process has started has opened a file."""
+    links = [link for pid in children(parent) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return any(link.readlink() == file for link in links)
+
+
 def has_checkpoint(path: Path) -> bool:
     """Whether a run has one that is not of its very start."""
     return any(int(manifest.stem) > 0 for manifest in path.glob("checkpoints/*.json"))
 
 
-def assert_same_runs(mine: Path, theirs: Path) -> None:
-    names = sorted(path.name for path in (mine / "runs").iterdir())
-    assert names == sorted(path.name for path in (theirs / "runs").iterdir())
+def result_files(run: Path) -> dict[str, bytes]:
+    """What a run left, but for checkpoints, which depend on where it was stopped, and times."""
+    record = json.loads((run / "run.json").read_text())
+    assert record["status"] == "finished"
+    times = ("started", "finished", "resumed", "seconds", "checkpoint_seconds")
+    timeless = {key: value for key, value in record.items() if key not in times}
+    paths = [path.relative_to(run) for path in run.rglob("*") if path.is_file() and path.name != "run.json"]
+    found = {str(path): (run / path).read_bytes() for path in paths if path.parts[0] != "checkpoints"}
+    return found | {"run.json": json.dumps(timeless).encode()}
+
+
+def assert_same_bits(mine: Path, theirs: Path, trials: Sequence[Trial]) -> None:
+    """All that trials left is the same in the directories of two sweeps, and `mine` holds no others."""
+    names = [trial.name for trial in trials]
+    assert sorted(names) == sorted(path.name for path in (mine / "runs").iterdir())
     for name in names:
-        found = [file for file in SAME if (mine / "runs" / name / file).exists()]
-        assert "metrics.csv" in found
-        for file in found:
-            pair = [(out / "runs" / name / file).read_bytes() for out in (mine, theirs)]
-            assert pair[0] == pair[1], f"{name}/{file}"
-    assert (mine / "results.csv").read_bytes() == (theirs / "results.csv").read_bytes()
+        ours, reference = (result_files(out / "runs" / name) for out in (mine, theirs))
+        assert {"config.json", "metrics.csv", "learning_curve.png"} <= ours.keys() == reference.keys()
+        assert [file for file in ours if ours[file] != reference[file]] == [], name
+        records = [json.loads((out / "trials" / f"{name}.json").read_text()) for out in (mine, theirs)]
+        assert records[0]["rows"] == records[1]["rows"]
+    assert [row["trial"] for row in read_results(mine)] == names
 
 
 # What is to be done.
@@ -104,7 +115,17 @@ def test_a_grid_has_every_combination_seeds_last():
     assert isinstance(trial.config, GymConfig)
     assert (trial.config.steps, trial.config.agent.double_q, trial.config.agent.trunk_hidden) == (70, False, ())
     row = grid_experiment([trial], ["steps=70", "trunk_hidden=none"]).describe(trial.config)
-    assert row == {"env": "CartPole-v1", "agent": "boot", "steps": 70, "trunk_hidden": "", "seed": 0}
+    assert row == {"env": "CartPole-v1", "agent": "boot", "steps": "70", "trunk_hidden": "none", "seed": 0}
+
+
+@pytest.mark.parametrize("env", ["chain:4,scrambled", "CartPole-v1", "atari:breakout"])
+def test_a_run_says_which_command_makes_it_again(env):
+    settings = ["hidden=8x4", "trunk_hidden=none", "double_q=false", "learning_rate=1e-05", "mask=poisson"]
+    (trial,) = make_grid([env], ["boot+"], [3], settings)
+    words = shlex.split(command_of(trial.config))
+    assert words[:7] == ["bootdqn", "sweep", env, "--agents", "boot+", "--seed", "3"]
+    assert set(words[7::2]) == {"--set"}
+    assert make_grid([env], ["boot+"], [3], words[8::2])[0].config == trial.config
 
 
 @pytest.mark.parametrize(
@@ -122,6 +143,8 @@ def test_a_grid_has_every_combination_seeds_last():
         (["chain:4", "--set", "num_heads=1", "--set", "num_heads=2"], "--set num_heads is given twice"),
         (["chain:4", "--set", "num_heads=0"], "heads must be 1 to 2**20, got 0"),
         (["chain:4", "chain:4"], "two trials are called chain4-boot-seed0"),
+        (["chain:4", "--agents"], "name an agent"),
+        (["chain:4", "--set", f"learning_rate=0.{'0' * 180}1,0.1"], "at most 180 characters"),
         (["chain:4", "--agents", "bot"], "unknown agent 'bot'; did you mean boot?"),
         (["chian:4"], "unknown environment 'chian'; did you mean chain?"),
         (["chain:4", "--seeds", "0"], "seeds must be at least 1"),
@@ -308,9 +331,9 @@ def test_a_sweep_shows_how_far_it_is_and_keeps_others_off(tmp_path, capsys):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """A sweep of one run on CartPole, which nothing happens to."""
+    """A sweep of 24 trials in processes of this machine, which nothing happens to."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
-    assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
+    assert run(out, grid_experiment(ALL, [])).complete
     return out
 
 
@@ -326,7 +349,7 @@ def test_a_run_goes_on_after_its_worker_was_killed(undisturbed, tmp_path):
     thread.start()
     assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
     thread.join()
-    assert_same_runs(out, undisturbed)
+    assert_same_bits(out, undisturbed, LONG)
     assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0  # there is nothing left to do
     record = json.loads((out / "runs" / "CartPole-v1-boot-seed0" / "run.json").read_text())
     assert len(record["resumed"]) == 1
@@ -351,71 +374,65 @@ def test_a_sweep_goes_on_after_its_driver_was_killed_or_stopped(undisturbed, tmp
         assert "the same command goes on from there" in said
     until(lambda: not any(map(lives, workers)), 20)
     assert main(["sweep", *CARTPOLE, "--out", str(out)]) == 0
-    assert_same_runs(out, undisturbed)
+    assert_same_bits(out, undisturbed, LONG)
 
 
 def test_a_run_that_diverges_is_in_the_table_of_what_failed(tmp_path, capsys):
-    arguments = ["sweep", "chain:4", "--set", "episodes=40", "--set", "learning_rate=0.001,1e30"]
-    arguments += ["--set", "num_heads=2", "--out", str(tmp_path / "out")]
-    assert main(arguments) == 1
+    out = tmp_path / "out"
+    arguments = ["sweep", "chain:4", "--set", "episodes=40", "--set", "num_heads=2", "--set", "hidden=8"]
+    assert main([*arguments, "--set", "learning_rate=0.001,1e30", "--out", str(out)]) == 1
     said = capsys.readouterr().out
     assert "training diverged" in said
     assert "more about each is in" in said
-    (row,) = read_results(tmp_path / "out")
+    (row,) = read_results(out)
     assert row["learning_rate"] == "0.001"
+    failed = "chain4-boot-learning_rate=1e30-seed0"
+    assert "training diverged" in json.loads((out / "failed" / f"{failed}.json").read_text())["error"]
+    assert json.loads((out / "runs" / failed / "run.json").read_text())["status"] == "failed"
 
 
 # On Ray.
 
 
-@pytest.fixture
-def cluster(monkeypatch):
-    """A Ray cluster of three nodes on this machine: a head without cores, and two with one each."""
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
-    monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    utils = importlib.import_module("ray.cluster_utils")
-    cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    yield cluster
-    cluster.shutdown()
-    gc.collect()
-    until(
-        lambda: not [pid for pid in children(os.getpid()) if "ray" in Path(f"/proc/{pid}/cmdline").read_text()], 20
-    )
+@pytest.mark.filterwarnings("ignore")
+def test_24_trials_have_the_same_bits_on_ray(cluster, undisturbed, tmp_path):
+    assert len(ALL) == 24
+    with RayExecutor(cluster.address) as executor:
+        assert executor.cores == 2
+        assert run(tmp_path / "out", grid_experiment(ALL, []), executor).complete
+    assert_same_bits(tmp_path / "out", undisturbed, ALL)
+    assert (tmp_path / "out" / "results.csv").read_bytes() == (undisturbed / "results.csv").read_bytes()
+    files = result_files(tmp_path / "out" / "runs" / DEEP[0].name)
+    assert {"exploration.csv", "exploration.png", "heads.json", "models/seed0.safetensors"} <= files.keys()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_that_loses_a_node_ends_with_the_bits_of_one_machine(cluster, tmp_path):
-    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
-    cluster.wait_for_nodes()
-    long = make_grid(["CartPole-v1"], ["boot"], range(2), TINY)
-    short = make_grid(["chain:4"], ["boot"], range(4), ["episodes=10"])
-    tabular = make_grid(["chain:4"], ["psrl", "q-learning"], range(9), ["episodes=10"])
-    trials = [*long, *short, *tabular]
-    exp = replace(grid_experiment(trials, []), sweep=lambda preset: trials)
+def test_a_cluster_that_loses_a_node_ends_with_the_bits_of_one_machine(cluster, undisturbed, tmp_path):
+    out, trials = tmp_path / "out", [*LONG, *SHORT[-7:]]
+    path = out / "runs" / LONG[0].name
 
     def kill():
-        for trial in long:
-            until(lambda path=tmp_path / "ray" / "runs" / trial.name: has_checkpoint(path))
-        cluster.remove_node(nodes[0], allow_graceful=False)
+        until(lambda: has_checkpoint(path))
+        (node,) = [node for node in cluster.worker_nodes if has_open(raylet(node), path / "metrics.csv")]
+        cluster.remove_node(node, allow_graceful=False)
+
+    def raylet(node):
+        return node.all_processes["raylet"][0].process.pid
 
     thread = threading.Thread(target=kill)
     thread.start()
     with RayExecutor(cluster.address) as executor:
-        assert executor.cores == 2
-        assert run(tmp_path / "ray", exp, executor).complete
+        assert run(out, grid_experiment(trials, []), executor).complete
     thread.join()
-    assert run(tmp_path / "local", exp).complete
-    assert len(read_results(tmp_path / "ray")) == len(trials) == 24
-    assert_same_runs(tmp_path / "ray", tmp_path / "local")
-    records = [json.loads((tmp_path / "ray" / "runs" / t.name / "run.json").read_text()) for t in trials]
+    cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    assert_same_bits(out, undisturbed, trials)
+    records = [json.loads((out / "runs" / trial.name / "run.json").read_text()) for trial in trials]
     assert sum(len(record.get("resumed", [])) for record in records) == 1
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_command_line_joins_a_cluster(cluster, tmp_path, capsys):
-    cluster.add_node(num_cpus=1)
-    cluster.wait_for_nodes()
     out = tmp_path / "out"
     with RayExecutor(cluster.address) as executor:
         end = run(out, deeds(Deed("die once", 2), Deed("fail"), Deed("square", 3)), executor)
@@ -440,6 +457,7 @@ def test_the_command_line_joins_a_cluster(cluster, tmp_path, capsys):
 def test_the_benchmark_shows_both_executors(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr("bootdqn.experiments.sweep_bench.CHAIN_CONFIG", AgentConfig(num_heads=1, hidden=(8,)))
     monkeypatch.setattr("bootdqn.experiments.sweep_bench.TRIAL_SECONDS", 0.5)
     monkeypatch.setattr("bootdqn.experiments.sweep_bench.TRIALS_PER_CORE", 2)
     assert main(["bench", "sweep", "--json", str(tmp_path / "sweep.json")]) == 0
@@ -453,7 +471,10 @@ def test_the_benchmark_shows_both_executors(tmp_path, monkeypatch, capsys):
 
 def test_no_cluster_and_no_ray_are_said(monkeypatch, capsys):
     assert main(["sweep", "chain:4", "--executor", "ray", "--address", "127.0.0.1:1"]) == 2
-    assert "no Ray cluster at 127.0.0.1:1" in capsys.readouterr().err
+    assert (
+        "cannot join a Ray cluster at 127.0.0.1:1 ([Errno 111] Connection refused); start one"
+        in capsys.readouterr().err
+    )
 
     def missing(name):
         raise ModuleNotFoundError(name)
