@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bootdqn.errors import UserError
-from bootdqn.experiments.executors import Ended, carry_out
+from bootdqn.experiments.executors import carry_out
 from bootdqn.experiments.runner import (
     Cost,
     Experiment,
@@ -71,8 +71,8 @@ class InThisProcess:
         stop: Any = SimpleNamespace(is_set=should_stop)
         for trial in work.trials:
             for message in () if should_stop() else carry_out(work.run, trial, work.out, stop):
-                if isinstance(message, Ended) and (message.rows is not None or message.error):
-                    yield Outcome(trial.name, *message)
+                if isinstance(message, Outcome) and not message.is_cut:
+                    yield message
 
 
 def sweep_to_its_end(out, exp, **options) -> SweepEnd:

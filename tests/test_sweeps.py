@@ -19,11 +19,11 @@ import pytest
 from bootdqn.agent import AgentConfig
 from bootdqn.cli.main import main
 from bootdqn.errors import UserError
-from bootdqn.experiments.executors import Ended, Idle, LocalExecutor, Lost, Share, schedule
+from bootdqn.experiments.executors import Idle, LocalExecutor, Lost, Share, carry_out, schedule
 from bootdqn.experiments.grid import grid_experiment, make_grid
 from bootdqn.experiments.ray_executor import Needs, RayExecutor
 from bootdqn.experiments.recorded import command_of
-from bootdqn.experiments.runner import Cost, Trial, read_results, run_sweep
+from bootdqn.experiments.runner import Cost, Outcome, Trial, read_results, run_sweep
 from bootdqn.gym_run import GymConfig
 from bootdqn.runs.directory import lock_directory, locked_directory, wait_for_lock
 from bootdqn.training import TrainConfig
@@ -166,7 +166,7 @@ def test_mistakes_are_said_before_anything_starts(arguments, message, capsys, tm
 class Scripted:
     """Workers that do what a script says: for every trial, how its workers end, one after the other."""
 
-    def __init__(self, **script: list[Ended | Lost]):
+    def __init__(self, **script: list[Outcome | Lost]):
         self.script = script
         self.pending: list[tuple[int, Any]] = []
         self.log: list[str] = []
@@ -202,13 +202,13 @@ def outcomes(workers, names="ab", num_workers=1, should_stop=lambda: False):
 
 
 def test_a_trial_of_a_worker_that_died_goes_to_another():
-    workers = Scripted(a=[Lost("gone"), Ended([{"x": 1}])], b=[Ended([{"x": 2}])])
+    workers = Scripted(a=[Lost("gone"), Outcome("a", [{"x": 1}])], b=[Outcome("b", [{"x": 2}])])
     assert outcomes(workers) == {"a": [{"x": 1}], "b": [{"x": 2}]}
     assert workers.log == ["a to 0", "a to 1", "b to 1", "dismiss 1", "close"]
 
 
 def test_what_kills_three_workers_has_failed():
-    workers = Scripted(a=[Lost("first"), Lost("second"), Lost("third")], b=[Ended([{"x": 2}])])
+    workers = Scripted(a=[Lost("first"), Lost("second"), Lost("third")], b=[Outcome("b", [{"x": 2}])])
     assert outcomes(workers) == {"a": "3 workers died of it: third", "b": [{"x": 2}]}
 
 
@@ -221,13 +221,19 @@ def test_workers_that_cannot_start_end_the_sweep():
 
 def test_told_to_stop_nothing_new_begins():
     told = iter([False])
-    workers = Scripted(a=[Ended(None)], b=[Ended([{"x": 2}])])
+    workers = Scripted(a=[Outcome("a", None)], b=[Outcome("b", [{"x": 2}])])
     assert outcomes(workers, should_stop=lambda: next(told, True)) == {}
     assert workers.log == ["a to 0", "stop", "dismiss 0", "close"]
 
 
-def test_a_trial_that_stops_unasked_has_failed():
-    assert outcomes(Scripted(a=[Ended(None)]), "a") == {"a": "it stopped without being told to"}
+def test_a_trial_that_stops_unasked_has_failed(tmp_path):
+    def end_of_trial(stop):
+        return list(carry_out(lambda config, context: None, Trial("a", None), tmp_path, stop))[-1]
+
+    stop = threading.Event()
+    assert end_of_trial(stop)[:3] == ("a", None, "it stopped without being told to")
+    stop.set()
+    assert end_of_trial(stop)[:3] == ("a", None, "")
 
 
 def test_as_many_workers_as_cores_and_memory_allow(monkeypatch):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from bootdqn.errors import UserError, require
-from bootdqn.experiments.runner import Context, Cost, Outcome, Row, Run, Trial, Work
+from bootdqn.experiments.runner import Context, Cost, Outcome, Run, Trial, Work
 from bootdqn.loops.groups import available_cores
 from bootdqn.memory import available_memory
 
@@ -60,25 +60,14 @@ class Share(NamedTuple):
     share: float
 
 
-class Ended(NamedTuple):
-    """A trial has ended, and its worker is ready for another."""
-
-    rows: list[Row] | None
-    """None where it failed, or was told to stop."""
-    error: str = ""
-    """Why it failed, in a line."""
-    details: str = ""
-    """Where it failed, if that was nobody's mistake in the configuration."""
-    seconds: float = 0.0
-
-
 class Lost(NamedTuple):
     """A worker is dead."""
 
     why: str
 
 
-Event = Idle | Share | Ended | Lost
+Event = Idle | Share | Outcome | Lost
+"""With `Outcome` a trial has ended, and its worker is ready for another."""
 
 
 class Workers(Protocol):
@@ -138,8 +127,8 @@ def schedule(
                 outcome = None
                 if isinstance(event, Idle):
                     dead_at_birth = 0
-                elif isinstance(event, Ended) and trial is not None:
-                    outcome = _outcome(trial, event, told)
+                elif isinstance(event, Outcome):
+                    outcome = None if event.is_cut else event
                 elif isinstance(event, Lost) and not told:
                     dead_at_birth += trial is None
                     require(dead_at_birth < MOST_DEATHS, f"workers die before they are ready: {event.why}")
@@ -163,19 +152,9 @@ def schedule(
         workers.close()
 
 
-def _outcome(trial: Trial, end: Ended, told: bool) -> Outcome | None:
-    """What became of a trial that ended; None for one that was told to stop."""
-    error = end.error
-    if end.rows is None and not error:
-        if told:
-            return None
-        error = "it stopped without being told to"
-    return Outcome(trial.name, end.rows, error, end.details, end.seconds)
-
-
 def carry_out(
     run: Run, trial: Trial, out: Path, stop: threading.Event, num_threads: int = 1
-) -> Iterator[Share | Ended]:
+) -> Iterator[Share | Outcome]:
     """Run a trial in a thread, so that signals are none of its business; yield how far it is, then its end.
 
     Args:
@@ -195,12 +174,14 @@ def carry_out(
     seconds = time.perf_counter() - start
     error = future.exception()
     if error is None:
-        yield Ended(future.result(), seconds=seconds)
+        rows = future.result()
+        unasked = rows is None and not stop.is_set()
+        yield Outcome(trial.name, rows, "it stopped without being told to" if unasked else "", seconds=seconds)
     elif isinstance(error, UserError):
-        yield Ended(None, str(error), seconds=seconds)
+        yield Outcome(trial.name, None, str(error), seconds=seconds)
     else:
         line = traceback.format_exception_only(error)[-1].strip()
-        yield Ended(None, line, "".join(traceback.format_exception(error)), seconds)
+        yield Outcome(trial.name, None, line, "".join(traceback.format_exception(error)), seconds)
 
 
 class LocalExecutor:

@@ -17,7 +17,6 @@ from bootdqn.errors import UserError, require
 from bootdqn.experiments.executors import (
     WORKER_BYTES,
     WORKER_ENVIRONMENT,
-    Ended,
     Event,
     Idle,
     Lost,
@@ -149,11 +148,11 @@ class _Actor:
         """The machine's name, whether it sees the sweep's directory, and versions of packages."""
         return socket.gethostname(), os.access(self._out / "sweep.json", os.R_OK), provenance()["versions"]
 
-    def carry_out(self, trial: Trial) -> Ended:
+    def carry_out(self, trial: Trial) -> Outcome:
         """Run a trial to its end."""
         self._share = 0.0
         for message in carry_out(self._run, trial, self._out, self._stop):
-            if isinstance(message, Ended):
+            if isinstance(message, Outcome):
                 return message
             self._share = message.share
         raise AssertionError("a trial ends")
@@ -216,7 +215,7 @@ class _Actors:
             if is_question:
                 if worker in self._busy:
                     yield worker, Share(answer)
-            elif isinstance(answer, Ended):
+            elif isinstance(answer, Outcome):
                 self._busy.discard(worker)
                 yield worker, answer
             else:

@@ -114,12 +114,17 @@ class Outcome(NamedTuple):
     trial: str
     """Its name."""
     rows: list[Row] | None
-    """None where it failed."""
+    """None where it failed, or was told to stop."""
     error: str = ""
     """Why it failed, in a line."""
     details: str = ""
     """Where in the program, if that was no mistake of the user."""
     seconds: float = 0.0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was told to stop before its end."""
+        return self.rows is None and not self.error
 
 
 class Work(NamedTuple):
