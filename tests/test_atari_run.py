@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -212,3 +213,62 @@ def test_the_friendly_face_plays_too(smoke):
     assert actions.tolist() == [action, action]
     with pytest.raises(UserError, match=r"expected an observation of shape \(4, 84, 84\)"):
         model.predict(obs[0][:3])
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_actions_come_from_parameters_that_lack_one_update_at_most(overlap):
+    config = dataclasses.replace(ATARI_AGENTS["boot"], **TINY, learning_start_steps=12, epsilon_end=1.0)
+    training = HostTraining(AtariEnvs("atari:pong"), config, seed=1, steps=40, overlap=overlap)
+    training.begin()
+    act, begin, update, begun, used = training._program.act, training.update_from_frames, training._update, [], []
+    after = [training.params.layers[-1].bias]  # by number of updates
+
+    def noting_act(params, *rest):
+        used.append((np.asarray(params.layers[-1].bias), len(begun)))
+        return act(params, *rest)
+
+    def noting_begin(frames, index):
+        begun.append(index)
+        begin(frames, index)
+
+    def noting_update(learned, batch):
+        learned = update(learned, batch)
+        after.append(np.asarray(learned.learner.params.layers[-1].bias))
+        return learned
+
+    training._program = training._program._replace(act=noting_act)
+    training.update_from_frames, training._update = noting_begin, noting_update
+    while training.counters.step < 40:
+        training.tick()
+    assert begun == list(range(7 + (not overlap)))
+    assert len(training.params.layers[-1].bias) == 3  # waits
+    assert all((a != b).any() for a, b in pairwise(after))
+    for bias, updates in used:
+        assert np.array_equal(bias, after[max(0, updates - overlap)])
+    assert {updates for _, updates in used} == set(range(8))
+
+
+def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path):
+    default = default_config("atari:pong", "boot")
+    config = dataclasses.replace(
+        default,
+        # Nothing random, and every update changes what is done.
+        agent=dataclasses.replace(
+            default.agent, **TINY, learning_start_steps=12, epsilon_start=0, epsilon_end=0, learning_rate=0.01
+        ),
+        steps=48,
+        evaluate_every_steps=0,
+        checkpoint_every_steps=30,
+    )
+
+    def params_of(out, stops):
+        run = GymRun(config, out=out, show=lambda text: None)
+        for stop in stops:
+            assert not run.run(told_to_stop=lambda: run.training.counters.step >= stop)  # noqa: B023
+            run = GymRun.resume(out, show=lambda text: None)
+        run.run()
+        return run.training.params
+
+    undisturbed = params_of(tmp_path / "undisturbed", [])
+    stopped = params_of(tmp_path / "stopped", [17, 22, 27, 34, 41])
+    jax.tree.map(np.testing.assert_array_equal, stopped, undisturbed)

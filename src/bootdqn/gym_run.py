@@ -276,7 +276,9 @@ class GymRun:
 
                 compiled = False
                 self._do_what_is_due(writer, on_evaluation, should_stop)
-                while self.training.counters.step < self.config.steps and not should_stop():
+                while self.training.counters.step < self.config.steps and not (
+                    should_stop() and self.training.settled
+                ):
                     self._advance(bar, writer, on_episode, on_evaluation, should_stop)
                     if self.training.counters.updates and not compiled:
                         bar.start(self.training.counters.step)
@@ -327,6 +329,7 @@ class GymRun:
         if last:
             self.training.flush()
         if every and (last or step // every > before // every):
+            self.training.settle()  # as it may be told to stop within, and must then be whole
             found = self.evaluate(should_stop=should_stop)
             if should_stop():
                 return

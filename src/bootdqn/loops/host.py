@@ -3,11 +3,14 @@
 One tick: act in all slots (one call), learn from the tick before (one call, which runs while environments step),
 step. Each slot follows its own head from the start of an episode to its end. Transitions are in a ring inside the
 compiled program; pictures, which would not fit there, in `FrameReplay`, and a batch of them goes to every update.
+Updates from pictures take as long as many ticks: they run in a thread of their own while slots go on acting with
+the parameters from before, and are waited for when the next is due.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -124,7 +127,7 @@ class HostTraining:
             steps: environment steps that are planned; replay never holds more.
             trunk: as for `make_network`.
             overlap: learn from a tick while environments carry out the next. Actions then come from parameters
-                that are one tick old.
+                that are one tick old, or one update where updates are from pictures.
         """
         self.envs = envs
         self.config = config
@@ -139,6 +142,8 @@ class HostTraining:
             room = min(config.replay_capacity, steps + steps // 100 + LEAST_TICKS * envs.num_envs)
             self.frames = FrameReplay(room, num_slots=envs.num_envs, num_heads=config.num_heads)
             self.capacity = self.frames.capacity
+            # XLA carries out what one thread asks for one after the other; what two ask for, side by side.
+            self._updater = ThreadPoolExecutor(1)
         self._program = _make_program(self.agent, config, envs, None if self.frames else self.capacity)
         self.make_initial = self._program.init
         self.counters = Counters(0, 0, 0, 0, 0, (0,) * config.num_heads)
@@ -150,9 +155,30 @@ class HostTraining:
         return in_frames + sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
     @property
+    def learned(self) -> Learned:
+        """Of all updates that were begun; waits for the last of them."""
+        if isinstance(self._learned, Future):
+            self._learned = self._learned.result()
+        return self._learned
+
+    @learned.setter
+    def learned(self, learned: Learned) -> None:
+        self._learned: Learned | Future[Learned] = learned
+        self._acting = learned.learner.params
+
+    @property
     def params(self) -> Params:
         """The online parameters, as numpy arrays."""
         return jax.tree.map(np.asarray, self.learned.learner.params)
+
+    @property
+    def settled(self) -> bool:
+        """Whether `learned` has all parameters that are still needed: the next actions come from no older ones."""
+        return self._acting is self.learned.learner.params or bool(self.pending_updates)
+
+    def settle(self) -> None:
+        """Let the next actions come from the newest parameters."""
+        self._acting = self.learned.learner.params
 
     def begin(self) -> None:
         """Make parameters and an empty replay, and start episodes in all slots."""
@@ -166,6 +192,7 @@ class HostTraining:
         done there, whether or not the training is ever resumed from it.
         """
         self.flush()
+        self.settle()
         if self.frames:
             self.frames.close(self._obs[:, -1])
         self._reset()
@@ -218,8 +245,11 @@ class HostTraining:
 
     def tick(self) -> list[Episode]:
         """One step in all slots, and the updates that are due; returns the episodes that ended."""
-        params = self.learned.learner.params
-        action, self.slots = self._program.act(params, self.slots, self._fresh, self._obs, self.counters.step)
+        if self.frames is not None:
+            self.flush()
+        action, self.slots = self._program.act(
+            self._acting, self.slots, self._fresh, self._obs, self.counters.step
+        )
         if self.overlap:
             self.flush()
         if self._fresh.any():
@@ -276,7 +306,18 @@ class HostTraining:
     def update_from_frames(self, frames: FrameReplay, index: int) -> None:
         """Make the update with the number `index`, which alone decides what is sampled."""
         rng = np.random.default_rng([self.seed, index, _SAMPLING])
-        self.learned = self._program.update(self.learned, frames.sample(rng, self.config.batch_size))
+        batch = frames.sample(rng, self.config.batch_size)
+        self.settle()
+        if self.overlap:
+            self._learned = self._updater.submit(self._update, self.learned, batch)
+        else:
+            self.learned = self._update(self.learned, batch)
+
+    def _update(self, learned: Learned, batch: FrameBatch) -> Learned:
+        """One update, which takes over all of `learned` but its parameters."""
+        rest = learned._replace(learner=learned.learner._replace(params=None))
+        rest, params = self._program.update(learned.learner.params, rest, batch)
+        return rest._replace(learner=rest.learner._replace(params=params))
 
     def _count_steps(self, step: HostStep) -> int:
         """Count what a tick stored, and return how many updates are due for it."""
@@ -310,8 +351,8 @@ class HostTraining:
             return []
         self.flush()
         num_updates = self.counters.updates - self.counters.updates_read
-        sums, self.learned = self._program.read(self.learned)
-        means = [float(x) / max(num_updates, 1) for x in sums]
+        means = [float(x) / max(num_updates, 1) for x in self.learned.sums]
+        self.learned = self.learned._replace(sums=_no_sums())
         self._require_converging(means)
         episodes = []
         for slot in ended:
@@ -376,11 +417,9 @@ class _Program(NamedTuple):
     learn: Any
     """(learned, slots, and a tick's transitions, number of updates) -> learned; where replay is a ring."""
     update: Any
-    """(learned, batch) -> learned; where replay is a `FrameReplay`."""
+    """(params, the rest of learned, batch) -> the rest, params; where replay is a `FrameReplay`."""
     draw_masks: Any
     """(slots) -> masks [S, K] of this tick's transitions; for a `FrameReplay`."""
-    read: Any
-    """(learned) -> sums of what updates reported, learned."""
 
 
 def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int | None) -> _Program:
@@ -460,24 +499,22 @@ def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int |
         learner, sums = jax.lax.fori_loop(0, num_updates, update, (learned.learner, learned.sums))
         return Learned(learner, replay, sums)
 
-    def update_once(learned: Learned, batch: FrameBatch) -> Learned:
+    def update_once(params: Params, rest: Learned, batch: FrameBatch) -> tuple[Learned, Params]:
         frames, action, reward, discount, mask = map(jnp.asarray, batch)
         transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, 1:], mask)
-        learner, metrics = agent.update(learned.learner, transitions)
-        return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics))
-
-    def read(learned: Learned) -> tuple[UpdateMetrics, Learned]:
-        return learned.sums, learned._replace(sums=_no_sums())
+        learner, metrics = agent.update(rest.learner._replace(params=params), transitions)
+        # Parameters last: what is donated is matched to results one after the other, and they are not.
+        sums = jax.tree.map(jnp.add, rest.sums, metrics)
+        return Learned(learner._replace(params=None), None, sums), learner.params
 
     return _Program(
         init=jax.jit(init),
         act=jax.jit(act),
         learn=jax.jit(learn, donate_argnums=0),
-        update=jax.jit(update_once, donate_argnums=0),
-        draw_masks=jax.jit(draw_masks),
-        read=jax.jit(read, donate_argnums=0),
+        update=jax.jit(update_once, donate_argnums=1),
+        draw_masks=draw_masks if config.mask_per == "episode" else jax.jit(draw_masks),
     )
 
 
 def _no_sums() -> UpdateMetrics:
-    return UpdateMetrics(*[jnp.float32(0)] * 3)
+    return UpdateMetrics(*[np.float32(0)] * 3)  # pyright: ignore[reportArgumentType]
