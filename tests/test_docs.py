@@ -86,9 +86,12 @@ def test_from_a_laptop_to_a_cluster(cluster, tmp_path, monkeypatch, capsys):
         short = {"reproduce": ["--preset", "smoke"], "sweep": ["--seeds", "1"]}.get(arguments[0], [])
         if "chain:20" in arguments:
             short += ["--set", "episodes=2"]
+        if arguments[0] == "train":
+            short += ["--steps", "400", "--evaluate-every-steps", "0"]
         assert main(arguments + short) == 0, command
     said = capsys.readouterr().out
     assert said.count("it has ended") == 2
+    assert "in rounds of 25 steps" in said
     assert "(6 runs, 2 experiments," in said
     assert "(0 runs, 1 experiment," in said
     assert "planning-trees/planning-trees.png" in said

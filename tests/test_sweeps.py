@@ -485,6 +485,6 @@ def test_no_cluster_and_no_ray_are_said(monkeypatch, capsys):
     def missing(name):
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("bootdqn.experiments.ray_executor.importlib.import_module", missing)
+    monkeypatch.setattr("bootdqn.cluster.importlib.import_module", missing)
     assert main(["sweep", "chain:4", "--executor", "ray"]) == 2
     assert "pip install 'bootdqn[ray]'" in capsys.readouterr().err

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from bootdqn.cluster import WORKER_ENVIRONMENT
 from bootdqn.errors import UserError
-from bootdqn.experiments.executors import WORKER_ENVIRONMENT
 from bootdqn.experiments.runner import Context, Cost, Experiment, Row, Trial
 
 

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
+import gymnasium
 import jax
 import numpy as np
 from jax import Array
 
+from bootdqn.actors import THROUGHPUT, ActorTraining, Cluster, Setting
 from bootdqn.agent import AGENTS, ATARI_AGENTS, GYM_AGENTS, AgentConfig
 from bootdqn.cards import card_of, data_share
 from bootdqn.envs.atari import is_atari, protocol_card, protocol_line
@@ -82,6 +84,10 @@ class GymConfig:
     """Probability of a uniformly random action in evaluations."""
     checkpoint_every_steps: int = 20_000
     """Steps from one checkpoint to the next; all slots then start fresh episodes."""
+    num_actors: int = 0
+    """Processes in a Ray cluster that play, each with `num_envs` slots of its own; 0 to play here."""
+    max_staleness_updates: int = 200
+    """Updates that the parameters of such actors may lack."""
 
     def __post_init__(self):
         require_known("agent", self.agent_name, AGENTS)
@@ -94,10 +100,12 @@ class GymConfig:
             "evaluation_episodes",
             "evaluation_steps",
             "checkpoint_every_steps",
+            "num_actors",
+            "max_staleness_updates",
         ):
             value = getattr(self, name)
             require(isinstance(value, int), f"{name} must be a whole number, got {value!r}")
-            least = 0 if name in ("seed", "evaluate_every_steps", "evaluation_steps") else 1
+            least = 0 if name in ("seed", "evaluate_every_steps", "evaluation_steps", "num_actors") else 1
             require(value >= least, f"{name} must be at least {least}, got {value}")
         epsilon = self.evaluation_epsilon
         require(0 <= epsilon <= 1, f"evaluation_epsilon must be in [0, 1], got {epsilon}")
@@ -149,6 +157,7 @@ class GymRun:
         out: Path | None = None,
         command: str = "",
         trunk: Callable[[Array], Any] | None = None,
+        address: str | None = None,
         show: Callable[[str], None] = print,
     ):
         """Claim `out`, and allocate; say how much.
@@ -160,14 +169,17 @@ class GymRun:
             out: the run directory; none by default.
             command: that asked for it, for the record.
             trunk: as for `make_network`.
+            address: of the Ray cluster where actors play, as for `join_cluster`.
             show: is told what is about to be done.
         """
-        self._set_up(config, source, envs, trunk, show)
+        self._set_up(config, source, envs, trunk, address, show)
         self.directory = None
         self.training.begin()
         if out is not None:
             record = dataclasses.asdict(config)
             tables = {"metrics.csv": METRICS, "evaluations.csv": EVALUATIONS}
+            if config.num_actors:
+                tables["actors.csv"] = THROUGHPUT
             self.directory = RunDirectory(out, config=record, command=command, tables=tables)
             self._checkpoints = Checkpoints(out)
             try:
@@ -185,12 +197,13 @@ class GymRun:
         source: EnvSource | None = None,
         *,
         trunk: Callable[[Array], Any] | None = None,
+        address: str | None = None,
         show: Callable[[str], None] = print,
     ) -> GymRun:
         """Go on with the run in `path`, from its last good checkpoint; `source` is needed where it has no name."""
         self = cls.__new__(cls)
         config = parse_config(read_json(path / "config.json"), path / "config.json")
-        self._set_up(config, source, None, trunk, show)
+        self._set_up(config, source, None, trunk, address, show)
         if self.protocol is not None:
             _require_same_protocol(self.protocol, path / "protocol.json")
         self._checkpoints = Checkpoints(path)
@@ -211,6 +224,7 @@ class GymRun:
         source: EnvSource | None,
         envs: Envs | None,
         trunk: Callable[[Array], Any] | None,
+        address: str | None,
         show: Callable[[str], None],
     ) -> None:
         given = source if source is not None else config.env
@@ -228,8 +242,24 @@ class GymRun:
                 clip_rewards=config.agent.clip_rewards,
                 evaluation_epsilon=config.evaluation_epsilon,
             )
-        self.envs = envs or make_envs(given, config.num_envs, config.vectorization)
-        self.training = HostTraining(self.envs, config.agent, seed=config.seed, steps=config.steps, trunk=trunk)
+        common: dict[str, Any] = {"seed": config.seed, "steps": config.steps, "trunk": trunk}
+        if config.num_actors:
+            require(
+                envs is None and not isinstance(given, gymnasium.Env),
+                "actors make environments of their own; give a name, or a function that makes one",
+            )
+            setting = Setting(given, config.num_envs, config.vectorization, config.agent, trunk, config.seed)
+            cluster = Cluster(address, config.num_actors, setting)
+            self.envs: Envs | Cluster = cluster
+            staleness = config.max_staleness_updates
+            self.training = ActorTraining(cluster, config.agent, max_staleness=staleness, **common)
+            show(
+                f"{config.num_actors} actors with {config.num_envs} environments each, in rounds of "
+                f"{self.training.ticks} steps: their parameters lack at most {staleness} updates"
+            )
+        else:
+            self.envs = envs or make_envs(given, config.num_envs, config.vectorization)
+            self.training = HostTraining(self.envs, config.agent, **common)
         needed = self.training.memory_bytes()
         require_memory(needed, "a smaller replay_capacity may do")
         show(f"parameters, optimizer and a replay of {self.training.capacity:,} steps take {needed / 1e6:.1f} MB")
@@ -308,6 +338,8 @@ class GymRun:
         before = self.training.counters.step
         episodes = self.training.tick()
         step = self.training.counters.step
+        if isinstance(self.training, ActorTraining) and self.directory is not None:
+            self.directory.append("actors.csv", self.training.read_throughput())
         if episodes:
             self._record_episodes(episodes, writer)
             for episode in episodes:

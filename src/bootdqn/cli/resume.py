@@ -28,6 +28,8 @@ class Options:
     """Run directory."""
     tensorboard: bool = False
     """Also write TensorBoard's files, for a Gymnasium environment."""
+    address: str | None = None
+    """Of the Ray cluster where actors play, or auto, if the run has any; by default a new one of this machine."""
 
 
 def main(arguments: list[str]) -> int:
@@ -37,7 +39,7 @@ def main(arguments: list[str]) -> int:
     require(record.get("status") != "finished", f"{options.run} is finished; there is nothing to go on with")
     config = read_json(options.run / "config.json")
     if "steps" in config:
-        return finish_gym_run(GymRun.resume(options.run), tensorboard=options.tensorboard)
+        return finish_gym_run(GymRun.resume(options.run, address=options.address), tensorboard=options.tensorboard)
     if "episodes" in config:
         result = resume_training(options.run)
         show_result(result)

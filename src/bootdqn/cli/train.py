@@ -89,6 +89,12 @@ class GymOptions:
     """Probability of a random action in evaluations."""
     checkpoint_every_steps: int = GymConfig.checkpoint_every_steps
     """Steps from one checkpoint to the next; all copies then start fresh episodes."""
+    num_actors: Annotated[int, tyro.conf.arg(name="actors")] = GymConfig.num_actors
+    """Processes in a Ray cluster that play, each with as many copies of its own; 0 to play here."""
+    max_staleness_updates: int = GymConfig.max_staleness_updates
+    """Updates that the parameters of actors may lack."""
+    address: str | None = None
+    """Of the Ray cluster where actors play, or auto; by default a new one of this machine."""
     tensorboard: bool = False
     """Also write TensorBoard's files into the run directory."""
     out: Path | None = None
@@ -152,14 +158,19 @@ def _train_on_gymnasium(options: GymOptions, command: str) -> int:
         evaluation_steps=options.evaluation_steps,
         evaluation_epsilon=options.evaluation_epsilon,
         checkpoint_every_steps=options.checkpoint_every_steps,
+        num_actors=options.num_actors,
+        max_staleness_updates=options.max_staleness_updates,
     )
-    run = GymRun(config, out=options.out or _default_out(config), command=command)
+    run = GymRun(config, out=options.out or _default_out(config), command=command, address=options.address)
     return finish_gym_run(run, tensorboard=options.tensorboard)
 
 
 def finish_gym_run(run: GymRun, *, tensorboard: bool = False) -> int:
     """Train to the end, and show what came out."""
-    complete = run.run(progress=True, tensorboard=tensorboard)
+    try:
+        complete = run.run(progress=True, tensorboard=tensorboard)
+    finally:
+        run.close()
     if run.last_evaluation is not None:
         step, found = run.last_evaluation
         committed = run.config.agent.acting == "committed_head"

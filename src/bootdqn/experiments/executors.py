@@ -23,26 +23,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from bootdqn.cluster import WORKER_BYTES, WORKER_ENVIRONMENT
 from bootdqn.errors import UserError, require
 from bootdqn.experiments.runner import Context, Cost, Outcome, Run, Trial, Work
 from bootdqn.loops.groups import available_cores
 from bootdqn.memory import available_memory
 
-WORKER_ENVIRONMENT = {
-    "NPROC": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-}
-"""Variables of a worker: one thread for XLA (`NPROC`) and for libraries, so that workers do not fight.
-
-On pictures, the last bits of what XLA computes depend on the number of its threads: it is the same in all workers.
-Only where cores would idle, and seeds can use them side by side, XLA has more. On an accelerator a worker takes
-memory as it needs it, so that several share one.
-"""
-WORKER_BYTES = 500_000_000
-"""What a worker takes beside its trial: Python, JAX and compiled programs."""
 MOST_DEATHS = 3
 """Of its workers, after which a trial counts as failed."""
 _SECONDS_BETWEEN_REPORTS = 0.5

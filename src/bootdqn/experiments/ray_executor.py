@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -13,25 +10,21 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from bootdqn.errors import UserError, require
-from bootdqn.experiments.executors import (
+from bootdqn.cluster import (
     WORKER_BYTES,
     WORKER_ENVIRONMENT,
-    Event,
-    Idle,
-    Lost,
-    Share,
-    carry_out,
-    schedule,
+    describe_machine,
+    join_cluster,
+    reason,
+    require_same_versions,
 )
+from bootdqn.errors import require
+from bootdqn.experiments.executors import Event, Idle, Lost, Share, carry_out, schedule
 from bootdqn.experiments.runner import Cost, Outcome, Run, Trial, Work
-from bootdqn.loops.groups import available_cores
-from bootdqn.runs.directory import provenance
 
 _GPU_BYTES = 800_000_000
 """What a process takes of a GPU's memory beside its trial: its context, compiled programs and room to compute."""
 _SECONDS_BETWEEN_QUESTIONS = 1.0
-_SECONDS_TO_ANSWER = 10.0
 _GPU_SHARE_USED = 0.9
 """Of its share of a GPU's memory, what JAX may take; the rest is the process's context."""
 
@@ -77,30 +70,8 @@ class RayExecutor:
             address: of its head, or `auto` where this machine belongs to it; None for a new one of this machine.
             gpu_bytes: memory of each of its GPUs, if trials shall run there.
         """
-        try:
-            ray: Any = importlib.import_module("ray")
-        except ModuleNotFoundError:
-            raise UserError("this needs Ray: pip install 'bootdqn[ray]'") from None
-        self._ray = ray
+        self._ray = join_cluster(address)
         self._gpu_bytes = gpu_bytes
-        where = (
-            {"address": "local", "num_cpus": available_cores(), "include_dashboard": False}
-            if address is None
-            else {"address": address}
-        )
-        try:
-            if address not in (None, "auto"):  # Ray itself would try for minutes
-                host, _, port = str(address).rpartition(":")
-                require(port.isdigit(), f"expected an address such as 10.0.0.1:6379, or auto; got {address!r}")
-                socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
-            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, RuntimeError, ray.exceptions.RayError) as error:  # such as other versions of Ray there
-            why = " ".join(str(error).split())
-            require(address is not None, f"Ray does not start on this machine: {why}")
-            raise UserError(
-                f"cannot join a Ray cluster at {address} ({why}); start one with `ray start --head`, or leave "
-                "--address out"
-            ) from None
 
     def __enter__(self) -> Self:
         return self
@@ -144,9 +115,9 @@ class _Actor:
         self._stop = threading.Event()
         self._share = 0.0
 
-    def hello(self) -> tuple[str, bool, dict[str, str]]:
-        """The machine's name, whether it sees the sweep's directory, and versions of packages."""
-        return socket.gethostname(), os.access(self._out / "sweep.json", os.R_OK), provenance()["versions"]
+    def hello(self) -> tuple[bool, str, dict[str, str]]:
+        """Whether it sees the sweep's directory, the machine's name, and versions of packages."""
+        return os.access(self._out / "sweep.json", os.R_OK), *describe_machine()
 
     def carry_out(self, trial: Trial) -> Outcome:
         """Run a trial to its end."""
@@ -172,7 +143,6 @@ class _Actors:
     def __init__(self, ray: Any, run: Run, out: Path, needs: Needs):
         self._ray = ray
         self._arguments = run, out, needs.environment
-        self._versions = provenance()["versions"]
         # Two calls at a time: the trial, and questions about it.
         self._make = ray.remote(_Actor).options(
             num_cpus=1, num_gpus=needs.gpus, memory=needs.bytes, max_restarts=0, max_concurrency=2
@@ -210,7 +180,7 @@ class _Actors:
                 answer = self._ray.get(call)
             except self._ray.exceptions.RayActorError as error:
                 self.dismiss(worker)  # it may live where nobody reaches it
-                yield worker, Lost(_line(error))
+                yield worker, Lost(reason(error))
                 continue
             if is_question:
                 if worker in self._busy:
@@ -229,16 +199,14 @@ class _Actors:
         self._asked = time.monotonic()
         self._questions = {self._actors[worker].share.remote(): worker for worker in self._busy}
 
-    def _require_fit(self, host: str, sees_directory: bool, versions: dict[str, str]) -> None:
+    def _require_fit(self, sees_directory: bool, host: str, versions: dict[str, str]) -> None:
         """Refuse a node on which trials would not be what they are elsewhere."""
-        out = self._arguments[1]
         require(
             sees_directory,
-            f"{host} does not see {out}: a sweep needs a directory that all nodes mount under the same name",
+            f"{host} does not see {self._arguments[1]}: a sweep needs a directory that all nodes mount under the "
+            "same name",
         )
-        other = {name: version for name, version in versions.items() if version != self._versions[name]}
-        ours = {name: self._versions[name] for name in other}
-        require(not other, f"{host} has {_words(other)}, and this machine has {_words(ours)}; install the same")
+        require_same_versions(host, versions)
 
     def stop(self) -> None:
         for actor in self._actors.values():
@@ -254,13 +222,3 @@ class _Actors:
     def close(self) -> None:
         for worker in list(self._actors):
             self.dismiss(worker)
-
-
-def _line(error: BaseException) -> str:
-    """The first line of a message, and the last, which often is the cause."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ... ".join(dict.fromkeys([lines[0], lines[-1]])) if lines else type(error).__name__
-
-
-def _words(versions: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())

@@ -16,8 +16,8 @@ from bootdqn.gym_run import GymConfig, GymRun, default_config, parse_config
 from bootdqn.runs.directory import lock_directory, read_json, wait_for_lock
 from bootdqn.training import NAMED_AGENTS, TrainConfig, parse_train_config, resume_training, run_training
 
-GIVEN_OTHERWISE = {"env", "agent_name", "agent", "seed", "num_seeds"}
-"""Fields of a run that the command line of a sweep has its own words for."""
+GIVEN_OTHERWISE = {"env", "agent_name", "agent", "seed", "num_seeds", "num_actors", "max_staleness_updates"}
+"""Fields of a run that the command line of a sweep has its own words for, or that no trial has."""
 
 _LEASE_SECONDS = 120.0
 """How long a machine that is gone may still hold a lock; file servers usually wait for 90."""

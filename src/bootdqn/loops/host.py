@@ -22,23 +22,10 @@ from numpy.typing import NDArray
 from bootdqn.agent import AgentConfig, make_agent, make_network
 from bootdqn.envs.host import Envs
 from bootdqn.errors import UserError
+from bootdqn.loops.slots import Draws, Slots, make_acting, make_slots
 from bootdqn.replay.device import Ring, add_some, make_ring, sample
 from bootdqn.replay.frames import LEAST_TICKS, STACK, FrameBatch, FrameReplay
-from bootdqn.types import Actor, Agent, HostStep, Learner, Params, Transition, UpdateMetrics
-
-
-class Slots(NamedTuple):
-    """Who acts in every slot; arrays [S, ...]."""
-
-    key: Array
-    """All randomness of a slot's episodes to come."""
-    step_key: Array
-    """All randomness of the episode."""
-    head: Array
-    mask: Array
-    """Of the episode [S, K]."""
-    ticks: Array
-    """Since the episode began."""
+from bootdqn.types import Agent, HostStep, Learner, Params, Transition, UpdateMetrics
 
 
 class Learned(NamedTuple):
@@ -95,7 +82,8 @@ _SAMPLING = 2
 class _Tick(NamedTuple):
     """What there is to learn from."""
 
-    slots: Slots
+    drawn: Slots | Draws
+    """What is drawn for it, or the slots that decide it."""
     obs: NDArray[Any]
     fresh: NDArray[np.bool_]
     """Whether `obs` begins an episode."""
@@ -256,9 +244,13 @@ class HostTraining:
             self.heads = np.asarray(self.slots.head)
         actions = np.asarray(action)
         step = self.envs.step(actions)
-        self._require_finite(step.next_obs, step.reward, step.obs if step.fresh.any() else None)
         self.actions.append(actions)
-        self._pending = _Tick(self.slots, self._obs, self._fresh, actions, step, self._count_steps(step))
+        return self._take_in(self.slots, actions, step)
+
+    def _take_in(self, drawn: Slots | Draws, actions: NDArray[np.int32], step: HostStep) -> list[Episode]:
+        """Count a tick, which becomes what there is to learn from; returns the episodes that ended."""
+        self._require_finite(step.next_obs, step.reward, step.obs if step.fresh.any() else None)
+        self._pending = _Tick(drawn, self._obs, self._fresh, actions, step, self._count_steps(step))
         if not self.overlap:
             self.flush()
         self._count(step)
@@ -279,7 +271,7 @@ class HostTraining:
         step = tick.step
         self.learned = self._program.learn(
             self.learned,
-            tick.slots,
+            tick.drawn,
             tick.obs,
             tick.actions,
             step.reward,
@@ -297,7 +289,7 @@ class HostTraining:
             action=tick.actions,
             reward=tick.step.reward,
             discount=np.where(no_future, 0.0, self.config.discount),
-            mask=np.asarray(self._program.draw_masks(tick.slots)),
+            mask=np.asarray(self._program.draw_masks(tick.drawn)),
             acted=tick.step.valid,
         )
         for index in range(self.counters.updates - tick.num_updates, self.counters.updates):
@@ -415,68 +407,37 @@ class _Program(NamedTuple):
     act: Any
     """(params, slots, fresh, obs, step) -> actions, slots."""
     learn: Any
-    """(learned, slots, and a tick's transitions, number of updates) -> learned; where replay is a ring."""
+    """(learned, what is drawn, a tick's transitions, number of updates) -> learned; where replay is a ring."""
     update: Any
     """(params, the rest of learned, batch) -> the rest, params; where replay is a `FrameReplay`."""
     draw_masks: Any
-    """(slots) -> masks [S, K] of this tick's transitions; for a `FrameReplay`."""
+    """(what is drawn) -> masks [S, K] of a tick's transitions; for a `FrameReplay`."""
 
 
 def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int | None) -> _Program:
     """Compile for a ring of `capacity`, or for None of it."""
-    num_envs = envs.num_envs
+    acting = make_acting(agent, config, envs.num_envs)
 
     def init(key: Array) -> tuple[Learned, Slots]:
         # One slot has the keys of a seed in the compiled loop.
         key, init_key, _ = jax.random.split(key, 3)
-        keys = jnp.stack([key, *(jax.random.fold_in(key, slot) for slot in range(1, num_envs))])
         obs, scalar = jnp.zeros(envs.observations.shape, envs.observations.dtype), jnp.float32(0)
         example = Transition(obs, jnp.int32(0), scalar, scalar, obs, jnp.zeros(config.num_heads))
         ring = None if capacity is None else make_ring(example, capacity)
-        learned = Learned(agent.init(init_key), ring, _no_sums())
-        nobody = Slots(
-            keys,
-            keys,
-            jnp.zeros(num_envs, jnp.int32),
-            jnp.zeros((num_envs, config.num_heads)),
-            jnp.zeros(num_envs, jnp.int32),
-        )
-        return learned, nobody
+        return Learned(agent.init(init_key), ring, _no_sums()), make_slots(key, config, envs.num_envs)
 
-    def begin(key: Array) -> Slots:
-        key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
-        return Slots(key, step_key, agent.begin(begin_key).head, agent.draw_mask(mask_key), jnp.int32(0))
+    def draws(drawn: Slots | Draws) -> Draws:
+        return acting.draw(drawn) if isinstance(drawn, Slots) else drawn
 
-    def begin_some(slots: Slots, fresh: Array) -> Slots:
-        def choose(new: Array, old: Array) -> Array:
-            return jnp.where(fresh.reshape(num_envs, *[1] * (new.ndim - 1)), new, old)
+    draw_by_step = jax.jit(lambda slots: acting.draw(slots).mask)
 
-        new = jax.vmap(begin)(slots.key)
-        return jax.tree.map(choose, new, slots._replace(ticks=slots.ticks + 1))
-
-    def tick_keys(slots: Slots) -> Array:
-        """Keys [S, 4] of acting, environment, mask and batch."""
-        return jax.vmap(lambda key, tick: jax.random.split(jax.random.fold_in(key, tick), 4))(
-            slots.step_key, slots.ticks
-        )
-
-    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Slots]:
-        slots = jax.lax.cond(
-            fresh.any(), begin_some, lambda slots, _: slots._replace(ticks=slots.ticks + 1), slots, fresh
-        )
-        learner = Learner(params, None, None, jnp.int32(0))
-        epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
-        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
-            tick_keys(slots)[:, 0], learner, Actor(slots.head), obs, epsilon
-        )
-        return actions, slots
-
-    def draw_masks(slots: Slots) -> Array:
-        return jax.vmap(agent.draw_mask)(tick_keys(slots)[:, 2]) if config.mask_per == "step" else slots.mask
+    def draw_masks(drawn: Slots | Draws) -> Array:
+        needs_draw = isinstance(drawn, Slots) and config.mask_per == "step"
+        return draw_by_step(drawn) if needs_draw else drawn.mask
 
     def learn(
         learned: Learned,
-        slots: Slots,
+        drawn: Slots | Draws,
         obs: Array,
         action: Array,
         reward: Array,
@@ -486,13 +447,13 @@ def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int |
         num_updates: Array,
     ) -> Learned:
         assert learned.replay is not None
-        keys, mask = tick_keys(slots), draw_masks(slots)
+        mask, first_key = draws(drawn)
         discount = jnp.where(terminated, 0.0, jnp.float32(config.discount))
         replay = add_some(learned.replay, Transition(obs, action, reward, discount, next_obs, mask), valid)
 
         def update(index: Array, state: tuple[Learner, UpdateMetrics]) -> tuple[Learner, UpdateMetrics]:
             learner, sums = state
-            key = jax.lax.cond(index == 0, lambda: keys[0, 3], lambda: jax.random.fold_in(keys[0, 3], index))
+            key = jax.lax.cond(index == 0, lambda: first_key, lambda: jax.random.fold_in(first_key, index))
             learner, metrics = agent.update(learner, sample(key, replay, config.batch_size))
             return learner, jax.tree.map(jnp.add, sums, metrics)
 
@@ -509,10 +470,10 @@ def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int |
 
     return _Program(
         init=jax.jit(init),
-        act=jax.jit(act),
+        act=jax.jit(acting.act),
         learn=jax.jit(learn, donate_argnums=0),
         update=jax.jit(update_once, donate_argnums=1),
-        draw_masks=draw_masks if config.mask_per == "episode" else jax.jit(draw_masks),
+        draw_masks=draw_masks,
     )
 
 

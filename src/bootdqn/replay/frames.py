@@ -118,6 +118,10 @@ class FrameReplay:
             acted=nothing.astype(bool),
         )
 
+    def forget_last(self, slots: slice) -> None:
+        """Never sample what was done last in some slots: what came of it will not be seen."""
+        self.rows["acted"][self._tick(self.added - self.num_slots)][slots] = False
+
     def sample(self, rng: np.random.Generator, batch_size: int) -> FrameBatch:
         """A batch drawn uniformly with replacement from all transitions whose frames are all there."""
         oldest, end = max(0, self.added - self.capacity), self.added - self.num_slots

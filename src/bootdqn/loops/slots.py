@@ -1,0 +1,91 @@
+"""Who acts in the slots of a Gymnasium environment: heads that are followed for whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bootdqn.agent import AgentConfig
+from bootdqn.types import Actor, Agent, Learner, Params
+
+
+class Slots(NamedTuple):
+    """Who acts in every slot; arrays [S, ...]."""
+
+    key: Array
+    """All randomness of a slot's episodes to come."""
+    step_key: Array
+    """All randomness of the episode."""
+    head: Array
+    mask: Array
+    """Of the episode [S, K]."""
+    ticks: Array
+    """Since the episode began."""
+
+
+class Draws(NamedTuple):
+    """What is drawn for learning from a tick."""
+
+    mask: Array
+    """Bootstrap weights of its transitions [S, K]."""
+    key: Array
+    """Of the batches of its updates."""
+
+
+class Acting(NamedTuple):
+    """The pure functions of acting in slots."""
+
+    act: Callable[[Params, Slots, Array, Array, Array], tuple[Array, Slots]]
+    """(params, slots, which begin an episode [S], observations, steps so far) -> actions, slots."""
+    draw: Callable[[Slots], Draws]
+    """(slots after acting) -> what is drawn for the tick."""
+
+
+def make_slots(key: Array, config: AgentConfig, num_envs: int, first: int = 0) -> Slots:
+    """Nobody yet, in slots that are numbered from `first`; the key is that of the training."""
+    keys = jnp.stack([jax.random.fold_in(key, slot) if slot else key for slot in range(first, first + num_envs)])
+    head, mask = jnp.zeros(num_envs, jnp.int32), jnp.zeros((num_envs, config.num_heads))
+    return Slots(keys, keys, head, mask, jnp.zeros(num_envs, jnp.int32))
+
+
+def make_acting(agent: Agent, config: AgentConfig, num_envs: int) -> Acting:
+    """Acting in so many slots."""
+
+    def begin(key: Array) -> Slots:
+        key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
+        return Slots(key, step_key, agent.begin(begin_key).head, agent.draw_mask(mask_key), jnp.int32(0))
+
+    def begin_some(slots: Slots, fresh: Array) -> Slots:
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(fresh.reshape(num_envs, *[1] * (new.ndim - 1)), new, old)
+
+        new = jax.vmap(begin)(slots.key)
+        return jax.tree.map(choose, new, slots._replace(ticks=slots.ticks + 1))
+
+    def tick_keys(slots: Slots) -> Array:
+        """Keys [S, 4] of acting, environment, mask and batch."""
+        return jax.vmap(lambda key, tick: jax.random.split(jax.random.fold_in(key, tick), 4))(
+            slots.step_key, slots.ticks
+        )
+
+    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Slots]:
+        slots = jax.lax.cond(
+            fresh.any(), begin_some, lambda slots, _: slots._replace(ticks=slots.ticks + 1), slots, fresh
+        )
+        learner = Learner(params, None, None, jnp.int32(0))
+        epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
+        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
+            tick_keys(slots)[:, 0], learner, Actor(slots.head), obs, epsilon
+        )
+        return actions, slots
+
+    def draw(slots: Slots) -> Draws:
+        keys = tick_keys(slots)
+        per_step = config.mask_per == "step"
+        return Draws(jax.vmap(agent.draw_mask)(keys[:, 2]) if per_step else slots.mask, keys[0, 3])
+
+    return Acting(act, draw)
