@@ -9,7 +9,7 @@ LAYERS = [
     {"errors", "memory"},
     {"tabular"},
     {"types"},
-    {"envs", "replay", "networks", "losses", "masks", "policies", "stats", "heads"},
+    {"envs", "replay", "networks", "pictures", "losses", "masks", "policies", "stats", "heads"},
     {"agent", "regression"},
     {"runs"},
     {"loops"},

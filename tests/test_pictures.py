@@ -1,6 +1,7 @@
 """The network that sees: against XLA's own convolutions, sizes by layer, and what flows back into the trunk."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,7 @@ import pytest
 
 from bootdqn.agent import ATARI_AGENTS, make_agent, make_network, make_optimizer
 from bootdqn.errors import UserError
-from bootdqn.networks import make_picture_trunk
+from bootdqn.pictures import PictureTrunk, make_picture_trunk, product
 from bootdqn.types import Encoding, Transition
 
 PICTURES = Encoding("pictures", 4 * 84 * 84)
@@ -33,30 +34,104 @@ def kernel(weight: jax.Array, stride: int, size: int, num_in: int, *, pictures_f
     return weight.transpose(axes).reshape(size, size, num_in, -1)
 
 
-def test_the_trunk_is_dqns():
-    trunk = make_picture_trunk(jax.random.key(0))
-    stack = pictures(0, 1)[0]
-    x = jnp.asarray(stack).transpose(1, 2, 0)[None].astype(jnp.float32) / 255
+def convolve(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    """Features [B, 3136] by XLA's own convolutions."""
+    x = stacks.transpose(0, 2, 3, 1).astype(jnp.float32) / 255
     for layer, (size, stride, num_in) in zip(trunk.layers, ((8, 4, 4), (4, 2, 32), (3, 1, 64)), strict=True):
         weights = kernel(layer.weight, stride, size, num_in, pictures_first=num_in == 4)
         x = jax.lax.conv_general_dilated(
             x, weights, (stride, stride), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
         x = jax.nn.relu(x + layer.bias[None, None, None])
-    assert x.shape == (1, 7, 7, 64)
-    np.testing.assert_allclose(trunk(jnp.asarray(stack)), x.reshape(-1), rtol=1e-4, atol=1e-5)
-    assert float(x.std()) > 0.01
+    assert x.shape[1:] == (7, 7, 64)
+    return x.reshape(len(stacks), -1)
 
 
-def test_both_ways_to_convolve_are_the_same_function():
-    trunk = make_picture_trunk(jax.random.key(0))
-    x = jax.random.normal(jax.random.key(1), (9, 9, 64))
-    for layer in trunk.layers[2:]:
-        other = dataclasses.replace(layer, patches=not layer.patches)
-        np.testing.assert_allclose(layer(x), other(x), rtol=1e-4, atol=1e-5)
-        gradients = [eqx.filter_grad(lambda c: jnp.square(c(x)).sum())(c) for c in (layer, other)]
-        for a, b in zip(*map(jax.tree.leaves, gradients), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-2)
+def one_by_one(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    return jnp.stack([trunk(stack) for stack in stacks])
+
+
+def batched(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    return jax.vmap(trunk)(stacks)
+
+
+def batched_twice(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    return jax.vmap(jax.vmap(trunk), out_axes=1)(stacks[:, None]).reshape(len(stacks), -1)
+
+
+def in_a_loop(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    return jax.lax.scan(lambda _, stack: (None, batched(trunk, stack[None])[0]), None, stacks)[1]
+
+
+def with_weights_each(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    each = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(stacks), *leaf.shape)), trunk)
+    return jax.vmap(lambda trunk, stack: trunk(stack))(each, stacks)
+
+
+def with_weights_each_on_all(trunk: PictureTrunk, stacks: jax.Array) -> jax.Array:
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, -leaf]), trunk)
+    return jax.vmap(lambda trunk: jax.vmap(trunk)(stacks))(both)[0]
+
+
+def assert_close(ours: Any, theirs: Any, tolerance: float = 1e-4) -> None:
+    for a, b in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
+        scale = float(jnp.abs(b).max())
+        assert scale > 0
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize(
+    ("features", "count"),
+    [
+        *((one_by_one, 1), (batched, 1), (batched, 3), (batched, 32), (batched_twice, 3), (in_a_loop, 3)),
+        *((with_weights_each, 3), (with_weights_each_on_all, 3)),
+    ],
+)
+def test_the_trunk_is_dqns(features, count):
+    """Values, and gradients for all weights and biases."""
+    trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, count))
+    weights = jax.random.normal(jax.random.key(1), (count, 3136))
+
+    def value_and_gradient(function):
+        @eqx.filter_jit
+        @partial(eqx.filter_value_and_grad, has_aux=True)
+        def loss(trunk):
+            outputs = function(trunk, stacks)
+            return jnp.vdot(weights, jnp.sin(9 * outputs)), outputs
+
+        (_, outputs), gradient = loss(trunk)
+        return outputs, gradient
+
+    ours, theirs = value_and_gradient(features), value_and_gradient(convolve)
+    assert_close(ours, theirs)
+    assert float(theirs[0].std()) > 0.01
+
+
+def test_a_batch_is_one_product_a_layer():
+    trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, 3))
+    jaxpr = jax.make_jaxpr(jax.vmap(trunk))(stacks)
+    shapes = [eqn.invars[0].aval.shape for eqn in jaxpr.eqns if eqn.primitive.name == "product"]
+    assert shapes == [(3 * 400, 256), (3 * 81, 512), (3 * 49, 576)]
+
+
+@pytest.mark.parametrize("axes", [(0, None), (2, None), (None, 0), (None, 1), (0, 0), (1, 2)])
+def test_products_of_batches(axes):
+    shapes = [(4, 5), (5, 3)]
+    operands = [
+        jax.random.normal(jax.random.key(i), shape if axis is None else (*shape[:axis], 7, *shape[axis:]))
+        for i, (shape, axis) in enumerate(zip(shapes, axes, strict=True))
+    ]
+
+    def results(multiply):
+        function = jax.vmap(multiply, in_axes=axes)
+        outputs, back = jax.vjp(function, *operands)
+        forward = jax.jvp(function, operands, [jnp.cos(operand) for operand in operands])
+        # Of the gradients of each of a batch, too.
+        each = jax.vmap(jax.grad(lambda x, w: jnp.sin(multiply(x, w)).sum(), argnums=(0, 1)), in_axes=axes)
+        return outputs, back(jnp.sin(outputs)), forward, each(*operands)
+
+    assert_close(results(product), results(jnp.matmul), 1e-5)
+    np.testing.assert_allclose(product(jnp.eye(2), jnp.array([[1.0, 2], [3, 4]])), [[1, 2], [3, 4]])
 
 
 def test_parameters_by_layer():

@@ -17,7 +17,8 @@ from jax import Array
 from bootdqn.errors import require, require_known
 from bootdqn.losses import LOSS_KINDS, LossKind, error_loss, pick, td_target
 from bootdqn.masks import MASK_KINDS, MaskKind, make_mask
-from bootdqn.networks import PICTURES, QNetwork, make_heads, make_mlp_trunk, make_picture_trunk
+from bootdqn.networks import QNetwork, make_heads, make_mlp_trunk
+from bootdqn.pictures import PICTURES, make_picture_trunk
 from bootdqn.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
 from bootdqn.types import Actor, Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
 

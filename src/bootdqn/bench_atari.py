@@ -25,7 +25,7 @@ from bootdqn.errors import UserError
 from bootdqn.loops.groups import available_cores
 from bootdqn.loops.host import HostTraining
 from bootdqn.memory import keep_large_blocks
-from bootdqn.networks import PICTURES
+from bootdqn.pictures import PICTURES
 from bootdqn.runs.directory import provenance
 from bootdqn.types import Actor, Agent, Encoding, Learner, Params, Transition
 

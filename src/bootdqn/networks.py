@@ -17,9 +17,6 @@ from jax import Array
 
 from bootdqn.types import Encoding
 
-PICTURES = (4, 84, 84)
-"""Shape of an observation that is a stack of pictures, the oldest first."""
-
 
 def scale_gradient(x: Array, scale: float) -> Array:
     """`x` itself, to the bit, but the gradient that flows back through it is multiplied by `scale`."""
@@ -105,64 +102,6 @@ def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
     for k, (size, width) in zip(jax.random.split(key, len(sizes) - 1), pairwise(sizes), strict=True):
         modules += [eqx.nn.Linear(size, width, key=k), eqx.nn.Lambda(jax.nn.relu)]
     return eqx.nn.Sequential(modules)
-
-
-class Convolution(eqx.Module):
-    """A convolution with stride 1 and a square kernel, as one matrix product: XLA's own is slower on a CPU."""
-
-    weight: Array
-    """[rows * columns * in, out]"""
-    bias: Array
-    """[out]"""
-    size: int = eqx.field(static=True)
-    """Rows and columns of the kernel."""
-    patches: bool = eqx.field(static=True)
-    """Copy the patches together and multiply once, or multiply every pixel with the whole kernel and add up what
-    belongs together; the same numbers, and which is faster depends on the shapes."""
-
-    def __call__(self, x: Array) -> Array:
-        """From pixels [rows, columns, in] to pixels [rows - size + 1, columns - size + 1, out]."""
-        rows, columns = (extent - self.size + 1 for extent in x.shape[:2])
-        offsets = [(i, j) for i in range(self.size) for j in range(self.size)]
-        if self.patches:
-            parts = [x[i : i + rows, j : j + columns] for i, j in offsets]
-            return jnp.concatenate(parts, axis=-1) @ self.weight + self.bias[None, None]
-        num_in, num_out = x.shape[-1], self.bias.shape[0]
-        kernels = self.weight.reshape(len(offsets), num_in, num_out).transpose(1, 0, 2).reshape(num_in, -1)
-        products = jax.lax.split(x @ kernels, [num_out] * len(offsets), axis=2)
-        parts = [y[i : i + rows, j : j + columns] for (i, j), y in zip(offsets, products, strict=True)]
-        return sum(parts[1:], parts[0]) + self.bias[None, None]
-
-
-class PictureTrunk(eqx.Module):
-    """The convolutions of DQN: 32 of 8x8 with stride 4, 64 of 4x4 with stride 2, 64 of 3x3.
-
-    A convolution whose kernel is twice its stride is one with a 2x2 kernel and stride 1 on blocks of pixels.
-    """
-
-    layers: tuple[Convolution, Convolution, Convolution]
-
-    def __call__(self, pictures: Array) -> Array:
-        """Features [3136] of a stack of pictures [4, 84, 84] of bytes."""
-        # Four neighbours in a row move as one word: rows of blocks, columns of blocks, picture, row, column.
-        words = jax.lax.bitcast_convert_type(pictures.reshape(4, 21, 4, 21, 4), jnp.uint32).transpose(1, 3, 0, 2)
-        blocks = jax.lax.bitcast_convert_type(words, jnp.uint8).reshape(21, 21, 64)
-        x = jax.nn.relu(self.layers[0](blocks.astype(jnp.float32) / 255))
-        x = x.reshape(10, 2, 10, 2, 32).transpose(0, 2, 1, 3, 4).reshape(10, 10, 128)
-        x = jax.nn.relu(self.layers[1](x))
-        return jax.nn.relu(self.layers[2](x)).reshape(-1)
-
-
-def make_picture_trunk(key: Array) -> PictureTrunk:
-    """A `PictureTrunk` whose numbers start uniform within 1 / sqrt(in), as those of heads do."""
-    shapes = ((256, 32), (512, 64), (576, 64))
-    layers = []
-    for k, (num_in, num_out), size, patches in zip(
-        jax.random.split(key, 3), shapes, (2, 2, 3), (False, False, True), strict=True
-    ):
-        draw = jax.random.uniform(k, (num_in + 1, num_out), minval=-1, maxval=1) / math.sqrt(num_in)
-        layers.append(Convolution(draw[1:], draw[0], size, patches))
-    return PictureTrunk(tuple(layers))
 
 
 def make_heads(

@@ -1,0 +1,136 @@
+"""The trunk of convolutions that pictures go through, as matrix products: XLA's convolutions are slow on a CPU.
+
+A convolution whose kernel is twice its stride is one with a 2x2 kernel and stride 1 on blocks of pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.core import ShapedArray
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+PICTURES = (4, 84, 84)
+"""Shape of an observation that is a stack of pictures, the oldest first."""
+
+
+class Convolution(eqx.Module):
+    """A convolution on patches, followed by a rectifier."""
+
+    weight: Array
+    """[rows * columns * in, out], where rows and columns are of blocks as large as the stride."""
+    bias: Array
+    """[out]"""
+
+    def __call__(self, patches: Array) -> Array:
+        """From patches [pixels, rows * columns * in] to pixels [pixels, out]."""
+        return jax.nn.relu(product(patches, self.weight) + self.bias[None])
+
+
+class PictureTrunk(eqx.Module):
+    """The convolutions of DQN: 32 of 8x8 with stride 4, 64 of 4x4 with stride 2, 64 of 3x3."""
+
+    layers: tuple[Convolution, Convolution, Convolution]
+
+    def __call__(self, pictures: Array) -> Array:
+        """Features [3136] of a stack of pictures [4, 84, 84] of bytes."""
+        first, second, third = self.layers
+        patches = jax.lax.bitcast_convert_type(_patches_of_pictures(pictures), jnp.uint8).reshape(400, 256)
+        x = first(patches.astype(jnp.float32) / 255)
+        x = second(_patches_of_first(x))
+        return third(_patches_of_second(x)).reshape(-1)
+
+
+def make_picture_trunk(key: Array) -> PictureTrunk:
+    """A `PictureTrunk` whose numbers start uniform within 1 / sqrt(in), as those of heads do."""
+    layers = []
+    for k, (num_in, num_out) in zip(jax.random.split(key, 3), ((256, 32), (512, 64), (576, 64)), strict=True):
+        draw = jax.random.uniform(k, (num_in + 1, num_out), minval=-1, maxval=1) / math.sqrt(num_in)
+        layers.append(Convolution(draw[1:], draw[0]))
+    return PictureTrunk(tuple(layers))
+
+
+def _apart(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """`function`, which stays a call of its own in a compiled program.
+
+    XLA's CPU compiler would merge it into what reads its result, and compute every number as often as it is read.
+    """
+    compiled = jax.jit(function)
+
+    def call(x: Array) -> Array:
+        if jax.default_backend() != "cpu":
+            return function(x)
+        with set_xla_metadata(inlineable="false"):
+            return compiled(x)
+
+    return call
+
+
+@_apart
+def _patches_of_pictures(pictures: Array) -> Array:
+    """Patches of 8x8 with stride 4 [400, 64] of pictures [4, 84, 84]; four neighbours are one word, to move."""
+    words = jax.lax.bitcast_convert_type(pictures.reshape(4, 21, 4, 21, 4), jnp.uint32)
+    blocks = words.transpose(1, 3, 0, 2).reshape(21, 21, 16)
+    return _side_by_side([blocks[i : i + 20, j : j + 20] for i in range(2) for j in range(2)])
+
+
+@_apart
+def _patches_of_first(x: Array) -> Array:
+    """Patches of 4x4 with stride 2 [81, 512] of the first layer's pixels [400, 32]; neighbours move in pairs."""
+    pairs = x.reshape(10, 2, 10, 64)
+    rows = pairs[:, 0], pairs[:, 1]
+    return _side_by_side([row[i : i + 9, j : j + 9] for i in range(2) for j in range(2) for row in rows])
+
+
+@_apart
+def _patches_of_second(x: Array) -> Array:
+    """Patches of 3x3 [49, 576] of the second layer's pixels [81, 64]."""
+    pixels = x.reshape(9, 9, 64)
+    return _side_by_side([pixels[i : i + 7, j : j + 7] for i in range(3) for j in range(3)])
+
+
+def _side_by_side(parts: Sequence[Array]) -> Array:
+    """Patches [rows * columns, in] from the parts [rows, columns, in / parts] of each."""
+    patches = jnp.concatenate(parts, axis=-1)
+    return patches.reshape(-1, patches.shape[-1])
+
+
+def product(x: Array, weight: Array) -> Array:
+    """`x` [N, in] @ `weight` [in, out].
+
+    A primitive, so that the weight's gradient over a batch is a single product, of the kind that is fast on a CPU,
+    also if the batch is made by `jax.vmap`.
+    """
+    return _product_p.bind(x, weight)
+
+
+def _weight_gradient(gradient: Array, x: Array, _: Any) -> Array:
+    # Without barriers XLA undoes the transpositions, and then multiplies in slow loops.
+    transposed = jax.lax.optimization_barrier(gradient.T)
+    return jax.lax.optimization_barrier(transposed @ x).T
+
+
+def _product_of_batch(operands: Sequence[Array], axes: Sequence[int | None]) -> tuple[Array, int]:
+    x, weight = operands
+    if axes[0] is None or axes[1] is not None:
+        return jax.vmap(jnp.matmul, in_axes=tuple(axes))(x, weight), 0
+    batch = jnp.moveaxis(x, axes[0], 0)
+    return product(batch.reshape(-1, batch.shape[-1]), weight).reshape(*batch.shape[:-1], -1), 0
+
+
+_product_p = Primitive("product")
+_product_p.def_impl(jax.jit(jnp.matmul))
+_product_p.def_abstract_eval(
+    lambda x, weight: ShapedArray((x.shape[0], weight.shape[1]), jnp.result_type(x, weight))
+)
+mlir.register_lowering(_product_p, mlir.lower_fun(jnp.matmul, multiple_results=False))
+batching.primitive_batchers[_product_p] = _product_of_batch
+ad.defbilinear(_product_p, lambda gradient, _, weight: gradient @ weight.T, _weight_gradient)
