@@ -283,8 +283,6 @@ class ActorTraining(HostTraining):
         """Go on with what another training had learned, and with new episodes."""
         self.learned, self.slots = learned, slots
         self.counters = counters
-        if self.frames is not None and self.frames.added:
-            self.frames.forget_last(slice(None))
         self._reset()
 
     def _reset(self) -> None:
@@ -309,8 +307,6 @@ class ActorTraining(HostTraining):
             size = self.cluster.setting.num_envs
             slots = slice(index * size, (index + 1) * size)
             self._returns[slots], self._lengths[slots] = 0, 0
-            if self.frames is not None and self.frames.added:
-                self.frames.forget_last(slots)
         staleness = self.counters.updates - self._sent_at
         self._send()
         episodes = []

@@ -34,7 +34,8 @@ class FrameReplay:
 
     A row is an observation, of which only the newest frame is kept. Rows of one tick lie side by side, so the row
     before and after another of the same slot is S rows away. A row that ends an episode has been observed but not
-    acted on: it is there for the transition that leads to it, and never sampled itself.
+    acted on: it is there for the transition that leads to it, and never sampled itself. Nor is a row that a new
+    episode follows: what came of it was not seen.
     """
 
     def __init__(self, capacity: int, *, num_slots: int, num_heads: int, shape: tuple[int, int] = (84, 84)):
@@ -118,10 +119,6 @@ class FrameReplay:
             acted=nothing.astype(bool),
         )
 
-    def forget_last(self, slots: slice) -> None:
-        """Never sample what was done last in some slots: what came of it will not be seen."""
-        self.rows["acted"][self._tick(self.added - self.num_slots)][slots] = False
-
     def sample(self, rng: np.random.Generator, batch_size: int) -> FrameBatch:
         """A batch drawn uniformly with replacement from all transitions whose frames are all there."""
         oldest, end = max(0, self.added - self.capacity), self.added - self.num_slots
@@ -130,7 +127,8 @@ class FrameReplay:
             rows = rng.integers(oldest, end, 2 * batch_size)
             places = rows % self.capacity
             whole = rows - self.rows["depth"][places].astype(np.int64) * self.num_slots >= oldest
-            chosen = np.concatenate([chosen, rows[whole & self.rows["acted"][places]]])
+            goes_on = self.rows["depth"][(rows + self.num_slots) % self.capacity] > 0
+            chosen = np.concatenate([chosen, rows[whole & goes_on & self.rows["acted"][places]]])
         return self._gather(chosen[:batch_size])
 
     def _gather(self, rows: NDArray[np.int64]) -> FrameBatch:
