@@ -11,6 +11,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from bootdqn.cluster import forking_for_a_moment
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
@@ -45,10 +47,13 @@ def cluster():
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         before = {*children(os.getpid())}
         utils = importlib.import_module("ray.cluster_utils")
-        cluster = utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-        for _ in range(2):
-            cluster.add_node(num_cpus=1)
-        cluster.wait_for_nodes()
+        with forking_for_a_moment():
+            cluster = utils.Cluster(
+                initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+            )
+            for _ in range(2):
+                cluster.add_node(num_cpus=1)
+            cluster.wait_for_nodes()
         yield cluster
         cluster.shutdown()
         gc.collect()

@@ -18,6 +18,7 @@ import pytest
 
 from bootdqn.agent import AgentConfig
 from bootdqn.cli.main import main
+from bootdqn.cluster import forking_for_a_moment
 from bootdqn.errors import UserError
 from bootdqn.experiments.executors import Idle, LocalExecutor, Lost, Share, carry_out, schedule
 from bootdqn.experiments.grid import grid_experiment, make_grid
@@ -430,7 +431,8 @@ def test_a_cluster_that_loses_a_node_ends_with_the_bits_of_one_machine(cluster, 
     with RayExecutor(cluster.address) as executor:
         assert run(out, grid_experiment(trials, []), executor).complete
     thread.join()
-    cluster.add_node(num_cpus=1)
+    with forking_for_a_moment():
+        cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
     assert_same_bits(out, undisturbed, trials)
     records = [json.loads((out / "runs" / trial.name / "run.json").read_text()) for trial in trials]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import importlib
 import logging
 import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bootdqn.errors import UserError, require
@@ -49,7 +52,8 @@ def join_cluster(address: str | None) -> Any:
             host, _, port = str(address).rpartition(":")
             require(port.isdigit(), f"expected an address such as 10.0.0.1:6379, or auto; got {address!r}")
             socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
-        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+        with forking_for_a_moment():
+            ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:  # such as other versions of Ray there
         why = " ".join(str(error).split())
         require(address is not None, f"Ray does not start on this machine: {why}")
@@ -58,6 +62,14 @@ def join_cluster(address: str | None) -> Any:
             "--address out"
         ) from None
     return ray
+
+
+@contextmanager
+def forking_for_a_moment() -> Iterator[None]:
+    """Ray starts its processes by a fork, of which JAX warns; but the child at once becomes another program."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"os\.fork", category=RuntimeWarning)
+        yield
 
 
 def describe_machine() -> tuple[str, dict[str, str]]:
