@@ -21,7 +21,7 @@ from bootdqn.errors import UserError
 from bootdqn.gym_run import GymConfig, GymRun
 from bootdqn.loops.host import Counters
 from bootdqn.replay.frames import FrameReplay
-from bootdqn.runs.directory import read_table
+from bootdqn.runs.directory import read_json, read_table
 from test_sweeps import until
 
 AGENT = dataclasses.replace(
@@ -239,12 +239,13 @@ def test_a_run_with_actors_is_stopped_and_goes_on(cluster, tmp_path):
     shown, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "2 actors with 2 environments each, in rounds of 10 steps: their parameters lack at most 40" in shown
-    stopped_at = int(read_table(out / "metrics.csv")[-1]["step"])
+    stopped_at = read_json(out / "run.json")["steps"]
     assert main(["resume", str(out), "--address", cluster.address]) == 0
     rows = read_table(out / "metrics.csv")
     steps = [int(row["step"]) for row in rows]
     assert steps == sorted(steps)
-    assert stopped_at < 6000 <= steps[-1] + 500
+    assert stopped_at < 6000 <= read_json(out / "run.json")["steps"]
+    assert steps[-1] > stopped_at
     assert [int(row["episode"]) for row in rows] == list(range(1, len(rows) + 1))
     throughput = read_table(out / "actors.csv")
     assert all(int(row["staleness_max"]) <= 40 for row in throughput)
