@@ -234,9 +234,9 @@ def test_a_run_with_actors_is_stopped_and_goes_on(cluster, tmp_path):
     options += ["--max-staleness-updates", "40"]
     command = [sys.executable, "-m", "bootdqn", "train", "CartPole-v1", *options, "--out", str(out)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until(lambda: (out / "metrics.csv").exists() and len(read_table(out / "metrics.csv")) > 20)
+    until(lambda: (out / "metrics.csv").exists() and len(read_table(out / "metrics.csv")) > 20, seconds=400)
     process.send_signal(signal.SIGINT)
-    shown, errors = process.communicate(timeout=120)
+    shown, errors = process.communicate(timeout=400)
     assert process.returncode == 130, errors
     assert "2 actors with 2 environments each, in rounds of 10 steps: their parameters lack at most 40" in shown
     stopped_at = read_json(out / "run.json")["steps"]
