@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
-from bootdqn.actors import THROUGHPUT, ActorTraining, Cluster, Setting, _Rows
+from bootdqn.actors import THROUGHPUT, ActorTraining, Cluster, Setting, Throughput
 from bootdqn.agent import ATARI_AGENTS, GYM_AGENTS, AgentConfig
 from bootdqn.cli.main import main
 from bootdqn.envs.atari import AtariEnvs
@@ -215,7 +215,7 @@ def test_what_actors_cannot_do_is_said(cluster, tmp_path, capsys):
 def test_a_row_covers_seconds_and_rounds(monkeypatch):
     clock = iter([0.0, 2.0, 4.0, 6.0, 12.0])
     monkeypatch.setattr("bootdqn.actors.time.perf_counter", lambda: next(clock))
-    rows = _Rows()
+    rows = Throughput()
     for step, staleness, lost in ((100, 0, 0), (200, 10, 0), (300, 20, 1), (400, 30, 1), (500, 5, 2)):
         rows.add(Counters(step, 0, step // 2, 0, 0, ()), staleness, 0.6, lost)
     found = [dict(zip(THROUGHPUT, row, strict=True)) for row in rows.read()]

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.agent import AgentConfig, make_agent, make_network
 from bootdqn.cluster import (
+    MOST_DEATHS,
     WORKER_BYTES,
     WORKER_ENVIRONMENT,
     describe_machine,
@@ -27,7 +29,7 @@ from bootdqn.cluster import (
 )
 from bootdqn.envs.host import EnvSource, Vectorization, make_envs
 from bootdqn.errors import UserError, require
-from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
+from bootdqn.loops.host import Counters, Episode, HostTraining
 from bootdqn.loops.slots import Draws, Slots, make_acting, make_slots
 from bootdqn.types import HostStep
 
@@ -40,8 +42,6 @@ _SECONDS_A_ROW = 5.0
 """That a row of it covers, at least."""
 _MOST_TICKS = 100
 """Of a round, however old parameters may be."""
-_MOST_DEATHS = 3
-"""Of an actor in one round, after which the training gives up."""
 
 
 class Played(NamedTuple):
@@ -70,7 +70,7 @@ class Setting(NamedTuple):
 
 
 class Player:
-    """Plays in slots of its own, with parameters that it is given."""
+    """What an actor is: plays in slots of its own, with parameters that it is given."""
 
     def __init__(self, setting: Setting, index: int, born: int):
         """Make environments.
@@ -80,6 +80,8 @@ class Player:
             index: its number among them.
             born: steps of the training so far; an actor that takes the place of another plays other episodes.
         """
+        # JAX has been imported but has not begun to compute, which is when it and XLA read most of these.
+        os.environ.update(WORKER_ENVIRONMENT)
         self._envs = make_envs(setting.source, setting.num_envs, setting.vectorization)
         observations = self._envs.observations
         network = make_network(setting.agent, observations.encoding, self._envs.num_actions, setting.trunk)
@@ -98,6 +100,10 @@ class Player:
         words = np.random.SeedSequence([setting.seed, born, index]).generate_state(setting.num_envs)
         self._obs = self._envs.reset([int(word) >> 1 for word in words])
         self._fresh = np.ones(setting.num_envs, bool)
+
+    def hello(self) -> tuple[str, dict[str, str]]:
+        """The machine's name, and versions of packages."""
+        return describe_machine()
 
     def play(self, leaves: list[NDArray[Any]], step: int, ticks: int) -> list[Played]:
         """Play some ticks.
@@ -131,23 +137,6 @@ class Player:
         return obs[:, -1:] if self._newest_only else obs
 
 
-class _Actor:
-    """A `Player` in a process of its own."""
-
-    def __init__(self, setting: Setting, index: int, born: int):
-        # JAX has been imported but has not begun to compute, which is when it and XLA read most of these.
-        os.environ.update(WORKER_ENVIRONMENT)
-        self._player = Player(setting, index, born)
-
-    def hello(self) -> tuple[str, dict[str, str]]:
-        """The machine's name, and versions of packages."""
-        return describe_machine()
-
-    def play(self, leaves: list[NDArray[Any]], step: int, ticks: int) -> list[Played]:
-        """As `Player` does."""
-        return self._player.play(leaves, step, ticks)
-
-
 class Cluster:
     """Actors somewhere in a Ray cluster, and what the slots of all of them have in common."""
 
@@ -174,7 +163,7 @@ class Cluster:
         if cores < num_actors:
             self.close()
             raise UserError(f"{num_actors} actors need a core each, and the Ray cluster has {cores}")
-        self._make = self._ray.remote(_Actor).options(num_cpus=1, memory=WORKER_BYTES, max_restarts=0)
+        self._make = self._ray.remote(Player).options(num_cpus=1, memory=WORKER_BYTES, max_restarts=0)
         self._actors: list[Any] = []
         self._rounds: list[Any] = []
 
@@ -198,12 +187,12 @@ class Cluster:
         """What each actor played, and which of them had died and were replaced."""
         rounds, replaced = [], []
         for index in range(self.num_actors):
-            for death in range(1, _MOST_DEATHS + 1):
+            for death in range(1, MOST_DEATHS + 1):
                 try:
                     rounds.append(self._answer(self._rounds[index]))
                     break
                 except self._ray.exceptions.RayActorError as error:
-                    if death == _MOST_DEATHS:
+                    if death == MOST_DEATHS:
                         raise UserError(f"actor {index} died {death} times in a row: {reason(error)}") from None
                     self.lost += 1
                     replaced.append(index)
@@ -262,34 +251,12 @@ class ActorTraining(HostTraining):
             f"{max_staleness}; raise max_staleness_updates, or have fewer",
         )
         self._sent_at = 0
-        self._rows = _Rows()
-
-    @property
-    def settled(self) -> bool:
-        """Always: what actors know is not kept."""
-        return True
+        self.throughput = Throughput()
 
     def restart(self) -> None:
         """Nothing: going on is with new episodes in any case."""
 
-    def restore(
-        self,
-        learned: Learned,
-        slots: Slots,
-        counters: Counters,
-        actions: NDArray[np.int32],
-        pending_updates: int | None,
-    ) -> None:
-        """Go on with what another training had learned, and with new episodes."""
-        self.learned, self.slots = learned, slots
-        self.counters = counters
-        self._reset()
-
-    def _reset(self) -> None:
-        num_envs = self.cluster.num_envs
-        self.actions: list[NDArray[np.int32]] = []
-        self._returns, self._lengths = np.zeros(num_envs), np.zeros(num_envs, int)
-        self.heads = np.zeros(num_envs, int)
+    def _start_episodes(self) -> None:
         self.cluster.start(self.counters.step)
         self._send()
 
@@ -313,17 +280,14 @@ class ActorTraining(HostTraining):
         for played in map(_side_by_side, zip(*rounds, strict=True)):
             self._obs, self._fresh, self.heads = played.obs, played.fresh, played.heads
             key = jax.random.fold_in(jax.random.key(self.seed), self.counters.step)
-            episodes += self._take_in(Draws(played.mask, key), played.actions, played.step)  # pyright: ignore[reportArgumentType]
+            episodes += self._take_in(Draws(jnp.asarray(played.mask), key), played.actions, played.step)
             self.flush()
-        self._rows.add(self.counters, staleness, waited, self.cluster.lost)
+        self.settle()  # the last update ends here: what comes next needs it in any case
+        self.throughput.add(self.counters, staleness, waited, self.cluster.lost)
         return episodes
 
-    def read_throughput(self) -> list[tuple[Any, ...]]:
-        """Rows of `actors.csv` since this was last asked."""
-        return self._rows.read()
 
-
-class _Rows:
+class Throughput:
     """Makes rows of `actors.csv` from rounds."""
 
     def __init__(self) -> None:

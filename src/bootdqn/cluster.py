@@ -29,6 +29,8 @@ memory as it needs it, so that several share one.
 """
 WORKER_BYTES = 500_000_000
 """What a worker takes beside its trial: Python, JAX and compiled programs."""
+MOST_DEATHS = 3
+"""Of processes at the same work, after which it is given up."""
 _SECONDS_TO_ANSWER = 10.0
 
 

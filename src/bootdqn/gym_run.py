@@ -339,7 +339,7 @@ class GymRun:
         episodes = self.training.tick()
         step = self.training.counters.step
         if isinstance(self.training, ActorTraining) and self.directory is not None:
-            self.directory.append("actors.csv", self.training.read_throughput())
+            self.directory.append("actors.csv", self.training.throughput.read())
         if episodes:
             self._record_episodes(episodes, writer)
             for episode in episodes:

@@ -23,14 +23,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from bootdqn.cluster import WORKER_BYTES, WORKER_ENVIRONMENT
+from bootdqn.cluster import MOST_DEATHS, WORKER_BYTES, WORKER_ENVIRONMENT
 from bootdqn.errors import UserError, require
 from bootdqn.experiments.runner import Context, Cost, Outcome, Run, Trial, Work
 from bootdqn.loops.groups import available_cores
 from bootdqn.memory import available_memory
 
-MOST_DEATHS = 3
-"""Of its workers, after which a trial counts as failed."""
 _SECONDS_BETWEEN_REPORTS = 0.5
 _SECONDS_OF_PATIENCE = 0.2
 """For which the scheduler waits for news, before it looks whether to stop."""

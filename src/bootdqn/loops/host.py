@@ -188,13 +188,17 @@ class HostTraining:
     def _reset(self) -> None:
         self.actions: list[NDArray[np.int32]] = []
         """Since then, for `restore`."""
-        self._obs = self.envs.reset(self._env_seeds())
-        self._require_finite(self._obs, np.zeros(self.envs.num_envs, np.float32), None)
-        self._fresh = np.ones(self.envs.num_envs, bool)
+        self._start_episodes()
         self._returns = np.zeros(self.envs.num_envs)
         self._lengths = np.zeros(self.envs.num_envs, int)
         self.heads = np.zeros(self.envs.num_envs, int)
         self.counters = self.counters._replace(rounds=self.counters.rounds + 1)
+
+    def _start_episodes(self) -> None:
+        """Begin fresh ones in all slots."""
+        self._obs = self.envs.reset(self._env_seeds())
+        self._require_finite(self._obs, np.zeros(self.envs.num_envs, np.float32), None)
+        self._fresh = np.ones(self.envs.num_envs, bool)
 
     @property
     def pending_updates(self) -> int | None:
