@@ -220,12 +220,13 @@ def test_actions_come_from_parameters_that_lack_one_update_at_most(overlap):
     config = dataclasses.replace(ATARI_AGENTS["boot"], **TINY, learning_start_steps=12, epsilon_end=1.0)
     training = HostTraining(AtariEnvs("atari:pong"), config, seed=1, steps=40, overlap=overlap)
     training.begin()
-    act, begin, update, begun, used = training._program.act, training.update_from_frames, training._update, [], []
+    act, update, begin = training._program.act_held, training._program.update, training.update_from_frames
+    begun, used = [], []
     after = [training.params.layers[-1].bias]  # by number of updates
 
-    def noting_act(params, *rest):
-        used.append((np.asarray(params.layers[-1].bias), len(begun)))
-        return act(params, *rest)
+    def noting_act(held, slots, *rest):
+        used.append((np.asarray(held.layers[-1].bias[0]), int(slots.head[0]), len(begun)))
+        return act(held, slots, *rest)
 
     def noting_begin(frames, index):
         begun.append(index)
@@ -233,19 +234,19 @@ def test_actions_come_from_parameters_that_lack_one_update_at_most(overlap):
 
     def noting_update(learned, batch):
         learned = update(learned, batch)
-        after.append(np.asarray(learned.learner.params.layers[-1].bias))
+        after.append(np.array(learned.learner.params.layers[-1].bias))
         return learned
 
-    training._program = training._program._replace(act=noting_act)
-    training.update_from_frames, training._update = noting_begin, noting_update
+    training._program = training._program._replace(act_held=noting_act, update=noting_update)
+    training.update_from_frames = noting_begin
     while training.counters.step < 40:
         training.tick()
     assert begun == list(range(7 + (not overlap)))
     assert len(training.params.layers[-1].bias) == 3  # waits
     assert all((a != b).any() for a, b in pairwise(after))
-    for bias, updates in used:
-        assert np.array_equal(bias, after[max(0, updates - overlap)])
-    assert {updates for _, updates in used} == set(range(8))
+    for bias, head, updates in used:
+        assert np.array_equal(bias, after[max(0, updates - overlap)][head])
+    assert {updates for *_, updates in used} == set(range(8))
 
 
 def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path):

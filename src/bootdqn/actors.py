@@ -256,6 +256,11 @@ class ActorTraining(HostTraining):
     def restart(self) -> None:
         """Nothing: going on is with new episodes in any case."""
 
+    def settle(self) -> None:
+        """Wait for the last update: nobody acts here, and actors are sent what they act with."""
+        jax.block_until_ready(self.learned)
+        self._lags = False
+
     def _start_episodes(self) -> None:
         self.cluster.start(self.counters.step)
         self._send()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import equinox as eqx
@@ -38,9 +39,34 @@ class StackedLinear(eqx.Module):
             return jnp.tensordot(self.weight, x, axes=1) + self.bias
         return jnp.einsum("koi,ki->ko", self.weight, x) + self.bias
 
+    def both(self, x: Array, free: Array) -> tuple[Array, Array]:
+        """Outputs [K, out] of two inputs that heads share [in]; no gradient comes from the second."""
+        y, y_free = _products(self.weight, x, free)
+        return y + self.bias, jax.lax.stop_gradient(y_free + self.bias)
+
     def one(self, head: Array, x: Array) -> Array:
         """Output [out] of one head for its input [in]."""
         return self.weight[head] @ x + self.bias[head]
+
+    def only(self, heads: Array) -> StackedLinear:
+        """Those of some heads."""
+        return StackedLinear(self.weight[heads], self.bias[heads])
+
+
+@jax.custom_jvp
+def _products(weight: Array, x: Array, free: Array) -> tuple[Array, Array]:
+    """Of weights [K, out, in] with two inputs, which read the weights once; the second has no derivative."""
+    y = jnp.tensordot(weight, jnp.stack([x, free], axis=-1), axes=1)
+    return y[..., 0], y[..., 1]
+
+
+@_products.defjvp
+def _derivatives_of_products(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
+    weight, x, _ = primals
+    weight_tangent, x_tangent, _ = tangents
+    y, y_free = _products(*primals)
+    y_tangent = jnp.tensordot(weight_tangent, x, axes=1) + jnp.tensordot(weight, x_tangent, axes=1)
+    return (y, y_free), (y_tangent, jnp.zeros_like(y_free))
 
 
 class StackedTable(eqx.Module):
@@ -62,6 +88,10 @@ class StackedTable(eqx.Module):
         """Output [out] of one head."""
         return self._row(index)[head] + self.bias[head]
 
+    def only(self, heads: Array) -> StackedTable:
+        """Those of some heads."""
+        return StackedTable(self.weight[:, heads], self.bias[heads])
+
     def _row(self, index: Array) -> Array:
         return jnp.take(self.weight, index, axis=0, mode="fill", fill_value=0)
 
@@ -77,10 +107,16 @@ class QNetwork(eqx.Module):
 
     def __call__(self, obs: Array) -> Array:
         """Values of all actions under all heads [K, A] of one observation."""
-        x = self._features(obs)
-        for layer in self.layers[:-1]:
-            x = jax.nn.relu(layer(x))
-        return self.layers[-1](x)
+        return self._above(self.layers[0](self._features(obs)))
+
+    def both(self, obs: Array, free: Array) -> tuple[Array, Array]:
+        """Values of two observations [K, A]; no gradient comes from the second."""
+        first = self.layers[0]
+        if self.encoding.kind != "pictures" or isinstance(first, StackedTable):
+            return self(obs), jax.lax.stop_gradient(self(free))
+        # Nearly all numbers are in this layer, and take longer to read than to multiply.
+        y, y_free = first.both(self._features(obs), self._features(free))
+        return self._above(y), jax.lax.stop_gradient(self._above(y_free))
 
     def head(self, index: Array, obs: Array) -> Array:
         """Values of all actions [A] under one head, without computing the others."""
@@ -88,6 +124,16 @@ class QNetwork(eqx.Module):
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(index, x))
         return self.layers[-1].one(index, x)
+
+    def only(self, heads: Array) -> QNetwork:
+        """Of some heads alone; also of parameters without the rest of the network."""
+        return replace(self, layers=tuple(layer.only(heads) for layer in self.layers))
+
+    def _above(self, y: Array) -> Array:
+        """Values [K, A] from what the first layer of heads returns."""
+        for layer in self.layers[1:]:
+            y = layer(jax.nn.relu(y))
+        return y
 
     def _features(self, obs: Array) -> Array:
         """What the heads read: the trunk's features [F], or the observed index where they look it up."""

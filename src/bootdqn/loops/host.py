@@ -4,7 +4,7 @@ One tick: act in all slots (one call), learn from the tick before (one call, whi
 step. Each slot follows its own head from the start of an episode to its end. Transitions are in a ring inside the
 compiled program; pictures, which would not fit there, in `FrameReplay`, and a batch of them goes to every update.
 Updates from pictures take as long as many ticks: they run in a thread of their own while slots go on acting with
-the parameters from before, and are waited for when the next is due.
+a copy of the parameters from before, and are waited for when the next is due or an episode begins.
 """
 
 from __future__ import annotations
@@ -152,7 +152,6 @@ class HostTraining:
     @learned.setter
     def learned(self, learned: Learned) -> None:
         self._learned: Learned | Future[Learned] = learned
-        self._acting = learned.learner.params
 
     @property
     def params(self) -> Params:
@@ -162,11 +161,16 @@ class HostTraining:
     @property
     def settled(self) -> bool:
         """Whether `learned` has all parameters that are still needed: the next actions come from no older ones."""
-        return self._acting is self.learned.learner.params or bool(self.pending_updates)
+        return not self._lags or bool(self.pending_updates) or bool(self._fresh.any())
 
     def settle(self) -> None:
         """Let the next actions come from the newest parameters."""
-        self._acting = self.learned.learner.params
+        if self.frames is not None:
+            self._held = self._program.hold(self.learned.learner.params, self.slots)
+        self._lags = False
+
+    _lags = False
+    """Whether what is held for acting lacks an update."""
 
     def begin(self) -> None:
         """Make parameters and an empty replay, and start episodes in all slots."""
@@ -234,14 +238,21 @@ class HostTraining:
             self._pending = None
         self.actions = list(actions)
         self.heads = np.asarray(slots.head)
+        self.settle()
 
     def tick(self) -> list[Episode]:
         """One step in all slots, and the updates that are due; returns the episodes that ended."""
-        if self.frames is not None:
+        if self.frames is None:
+            params = self.learned.learner.params
+            action, self.slots = self._program.act(
+                params, self.slots, self._fresh, self._obs, self.counters.step
+            )
+        else:
             self.flush()
-        action, self.slots = self._program.act(
-            self._acting, self.slots, self._fresh, self._obs, self.counters.step
-        )
+            if self._fresh.any():
+                self.slots = self._program.begin(self.slots, self._fresh)
+                self.settle()
+            action, self.slots = self._program.act_held(self._held, self.slots, self._obs, self.counters.step)
         if self.overlap:
             self.flush()
         if self._fresh.any():
@@ -298,22 +309,17 @@ class HostTraining:
         )
         for index in range(self.counters.updates - tick.num_updates, self.counters.updates):
             self.update_from_frames(frames, index)
+        if not self.overlap and self._lags:
+            self.settle()
 
     def update_from_frames(self, frames: FrameReplay, index: int) -> None:
-        """Make the update with the number `index`, which alone decides what is sampled."""
+        """Begin the update with the number `index`, which alone decides what is sampled."""
         rng = np.random.default_rng([self.seed, index, _SAMPLING])
         batch = frames.sample(rng, self.config.batch_size)
-        self.settle()
-        if self.overlap:
-            self._learned = self._updater.submit(self._update, self.learned, batch)
-        else:
-            self.learned = self._update(self.learned, batch)
-
-    def _update(self, learned: Learned, batch: FrameBatch) -> Learned:
-        """One update, which takes over all of `learned` but its parameters."""
-        rest = learned._replace(learner=learned.learner._replace(params=None))
-        rest, params = self._program.update(learned.learner.params, rest, batch)
-        return rest._replace(learner=rest.learner._replace(params=params))
+        if self.overlap and index == self.counters.updates - 1:
+            self.settle()  # acting goes on with this until the update is waited for
+        self._learned = self._updater.submit(self._program.update, self.learned, batch)
+        self._lags = True
 
     def _count_steps(self, step: HostStep) -> int:
         """Count what a tick stored, and return how many updates are due for it."""
@@ -409,13 +415,19 @@ class _Program(NamedTuple):
     init: Any
     """(key) -> learned, slots."""
     act: Any
-    """(params, slots, fresh, obs, step) -> actions, slots."""
+    """(params, slots, fresh, obs, step) -> actions, slots; where replay is a ring."""
     learn: Any
     """(learned, what is drawn, a tick's transitions, number of updates) -> learned; where replay is a ring."""
+    begin: Any
+    """(slots, fresh) -> slots; this and the rest where replay is a `FrameReplay`."""
+    hold: Any
+    """(params, slots) -> what is held of them for acting."""
+    act_held: Any
+    """(what is held, slots, obs, step) -> actions, slots."""
     update: Any
-    """(params, the rest of learned, batch) -> the rest, params; where replay is a `FrameReplay`."""
+    """(learned, batch) -> learned."""
     draw_masks: Any
-    """(what is drawn) -> masks [S, K] of a tick's transitions; for a `FrameReplay`."""
+    """(what is drawn) -> masks [S, K] of a tick's transitions."""
 
 
 def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int | None) -> _Program:
@@ -464,19 +476,20 @@ def _make_program(agent: Agent, config: AgentConfig, envs: Envs, capacity: int |
         learner, sums = jax.lax.fori_loop(0, num_updates, update, (learned.learner, learned.sums))
         return Learned(learner, replay, sums)
 
-    def update_once(params: Params, rest: Learned, batch: FrameBatch) -> tuple[Learned, Params]:
+    def update(learned: Learned, batch: FrameBatch) -> Learned:
         frames, action, reward, discount, mask = map(jnp.asarray, batch)
         transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, 1:], mask)
-        learner, metrics = agent.update(rest.learner._replace(params=params), transitions)
-        # Parameters last: what is donated is matched to results one after the other, and they are not.
-        sums = jax.tree.map(jnp.add, rest.sums, metrics)
-        return Learned(learner._replace(params=None), None, sums), learner.params
+        learner, metrics = agent.update(learned.learner, transitions)
+        return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics))
 
     return _Program(
         init=jax.jit(init),
         act=jax.jit(acting.act),
         learn=jax.jit(learn, donate_argnums=0),
-        update=jax.jit(update_once, donate_argnums=1),
+        begin=jax.jit(acting.begin),
+        hold=jax.jit(acting.hold),
+        act_held=jax.jit(acting.act_held),
+        update=jax.jit(update, donate_argnums=0),
         draw_masks=draw_masks,
     )
 

@@ -41,6 +41,12 @@ class Acting(NamedTuple):
 
     act: Callable[[Params, Slots, Array, Array, Array], tuple[Array, Slots]]
     """(params, slots, which begin an episode [S], observations, steps so far) -> actions, slots."""
+    begin: Callable[[Slots, Array], Slots]
+    """(slots, which begin an episode [S]) -> slots."""
+    hold: Callable[[Params, Slots], Params]
+    """(params, slots) -> a copy of what acting needs of them until an episode begins."""
+    act_held: Callable[[Params, Slots, Array, Array], tuple[Array, Slots]]
+    """(what is held, slots that have begun, observations, steps so far) -> actions, slots."""
     draw: Callable[[Slots], Draws]
     """(slots after acting) -> what is drawn for the tick."""
 
@@ -55,16 +61,21 @@ def make_slots(key: Array, config: AgentConfig, num_envs: int, first: int = 0) -
 def make_acting(agent: Agent, config: AgentConfig, num_envs: int) -> Acting:
     """Acting in so many slots."""
 
-    def begin(key: Array) -> Slots:
-        key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
-        return Slots(key, step_key, agent.begin(begin_key).head, agent.draw_mask(mask_key), jnp.int32(0))
+    # Fewer heads act than there are: the others need not be held.
+    holds_some = config.acting == "committed_head" and num_envs < config.num_heads
 
-    def begin_some(slots: Slots, fresh: Array) -> Slots:
+    def begin_one(key: Array) -> Slots:
+        key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
+        return Slots(key, step_key, agent.begin(begin_key).head, agent.draw_mask(mask_key), jnp.int32(-1))
+
+    def begin(slots: Slots, fresh: Array) -> Slots:
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(fresh.reshape(num_envs, *[1] * (new.ndim - 1)), new, old)
 
-        new = jax.vmap(begin)(slots.key)
-        return jax.tree.map(choose, new, slots._replace(ticks=slots.ticks + 1))
+        return jax.tree.map(choose, jax.vmap(begin_one)(slots.key), slots)
+
+    def hold(params: Params, slots: Slots) -> Params:
+        return params.only(slots.head) if holds_some else jax.tree.map(jnp.copy, params)
 
     def tick_keys(slots: Slots) -> Array:
         """Keys [S, 4] of acting, environment, mask and batch."""
@@ -72,20 +83,25 @@ def make_acting(agent: Agent, config: AgentConfig, num_envs: int) -> Acting:
             slots.step_key, slots.ticks
         )
 
-    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Slots]:
-        slots = jax.lax.cond(
-            fresh.any(), begin_some, lambda slots, _: slots._replace(ticks=slots.ticks + 1), slots, fresh
-        )
+    def act_as(heads: Array, params: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Slots]:
+        slots = slots._replace(ticks=slots.ticks + 1)
         learner = Learner(params, None, None, jnp.int32(0))
         epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
         actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
-            tick_keys(slots)[:, 0], learner, Actor(slots.head), obs, epsilon
+            tick_keys(slots)[:, 0], learner, Actor(heads), obs, epsilon
         )
         return actions, slots
+
+    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Slots]:
+        slots = jax.lax.cond(fresh.any(), begin, lambda slots, _: slots, slots, fresh)
+        return act_as(slots.head, params, slots, obs, step)
+
+    def act_held(held: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Slots]:
+        return act_as(jnp.arange(num_envs) if holds_some else slots.head, held, slots, obs, step)
 
     def draw(slots: Slots) -> Draws:
         keys = tick_keys(slots)
         per_step = config.mask_per == "step"
         return Draws(jax.vmap(agent.draw_mask)(keys[:, 2]) if per_step else slots.mask, keys[0, 3])
 
-    return Acting(act, draw)
+    return Acting(act, begin, hold, act_held, draw)
