@@ -43,7 +43,7 @@ SLOTS = (1, 8, 32)
 """Environments side by side, with the most heads."""
 LEARNER_TURNS = (8, 4)
 """Rounds, and calls of each function in a round."""
-LOOP_ROUNDS = 4
+LOOP_ROUNDS = 8
 LOOP_STEPS = 192
 """That a turn lasts."""
 ENV_STEPS = 2000

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -145,8 +145,7 @@ class HostTraining:
     @property
     def learned(self) -> Learned:
         """Of all updates that were begun; waits for the last of them."""
-        if isinstance(self._learned, Future):
-            self._learned = self._learned.result()
+        self._learned = _result(self._learned)
         return self._learned
 
     @learned.setter
@@ -166,7 +165,8 @@ class HostTraining:
     def settle(self) -> None:
         """Let the next actions come from the newest parameters."""
         if self.frames is not None:
-            self._held = self._program.hold(self.learned.learner.params, self.slots)
+            # Asked for where updates are, so that the next one need not wait for this thread to wake up.
+            self._held = self._updater.submit(_hold, self._program.hold, self._learned, self.slots)
         self._lags = False
 
     _lags = False
@@ -252,6 +252,7 @@ class HostTraining:
             if self._fresh.any():
                 self.slots = self._program.begin(self.slots, self._fresh)
                 self.settle()
+            self._held = _result(self._held)
             action, self.slots = self._program.act_held(self._held, self.slots, self._obs, self.counters.step)
         if self.overlap:
             self.flush()
@@ -315,10 +316,10 @@ class HostTraining:
     def update_from_frames(self, frames: FrameReplay, index: int) -> None:
         """Begin the update with the number `index`, which alone decides what is sampled."""
         rng = np.random.default_rng([self.seed, index, _SAMPLING])
-        batch = frames.sample(rng, self.config.batch_size)
+        batch = jax.device_put(frames.sample(rng, self.config.batch_size))
         if self.overlap and index == self.counters.updates - 1:
             self.settle()  # acting goes on with this until the update is waited for
-        self._learned = self._updater.submit(self._program.update, self.learned, batch)
+        self._learned = self._updater.submit(_update, self._program.update, self._learned, batch)
         self._lags = True
 
     def _count_steps(self, step: HostStep) -> int:
@@ -407,6 +408,22 @@ class HostTraining:
                     f"the environment in slot {slot} returned {'an' if what[0] == 'o' else 'a'} {what} that is "
                     f"not finite after step {self.counters.step}: {np.array2string(values[slot], threshold=8)}"
                 )
+
+
+_Value = TypeVar("_Value")
+
+
+def _result(value: _Value | Future[_Value]) -> _Value:
+    """What is there, or will be."""
+    return value.result() if isinstance(value, Future) else value
+
+
+def _update(update: Any, learned: Learned | Future[Learned], batch: FrameBatch) -> Learned:
+    return update(_result(learned), batch)
+
+
+def _hold(hold: Any, learned: Learned | Future[Learned], slots: Slots) -> Params:
+    return hold(_result(learned).learner.params, slots)
 
 
 class _Program(NamedTuple):
