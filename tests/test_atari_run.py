@@ -2,9 +2,13 @@
 
 import dataclasses
 import json
+import re
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,7 +17,7 @@ import numpy as np
 import pytest
 
 from bootdqn import BootstrappedDQN
-from bootdqn.agent import AGENTS, ATARI_AGENTS, make_agent, make_network
+from bootdqn.agent import AGENTS, ATARI_AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.cli.main import main
 from bootdqn.envs.atari import PAPER, AtariEnvs
 from bootdqn.errors import UserError
@@ -23,7 +27,8 @@ from bootdqn.experiments.runner import Context, read_results
 from bootdqn.gym_run import GymRun, default_config
 from bootdqn.loops.evaluate import VOTE, evaluate, make_chooser
 from bootdqn.loops.host import HostTraining
-from bootdqn.types import Belief, Encoding
+from bootdqn.loops.slots import make_acting, make_slots
+from bootdqn.types import Belief, Encoding, Transition
 
 TINY = {"num_heads": 3, "hidden": (8,), "batch_size": 4, "replay_capacity": 3000, "mask_probability": 0.5}
 
@@ -247,6 +252,69 @@ def test_actions_come_from_parameters_that_lack_one_update_at_most(overlap):
     for bias, head, updates in used:
         assert np.array_equal(bias, after[max(0, updates - overlap)][head])
     assert {updates for *_, updates in used} == set(range(8))
+
+
+@pytest.mark.parametrize(
+    ("acting", "num_envs", "num_held"),
+    [("committed_head", 2, 2), ("committed_head", 4, 3), ("vote", 2, 3), ("head_per_step", 1, 3)],
+)
+def test_what_is_held_acts_as_all_parameters_do(acting, num_envs, num_held):
+    config = dataclasses.replace(AgentConfig(), num_heads=3, acting=acting, epsilon_start=0.5, epsilon_end=0.5)
+    agent = make_agent(config, make_network(config, Encoding("vector", 2), 6), 6)
+    params = agent.init(jax.random.key(1)).params
+    slots = make_slots(jax.random.key(2), config, num_envs)
+    act, begin, hold, act_held, _ = map(jax.jit, make_acting(agent, config, num_envs))
+    rng = np.random.default_rng(0)
+    seen = set()
+    for step in range(12):
+        obs = rng.normal(size=(num_envs, 2)).astype(np.float32)
+        fresh = np.full(num_envs, step == 0) | (rng.random(num_envs) < 0.2)
+        begun = begin(slots, fresh)
+        held = hold(params, begun)
+        actions, after = act_held(held, begun, obs, step)
+        expected, slots = act(params, slots, fresh, obs, step)
+        assert held.layers[0].bias.shape[0] == num_held
+        assert actions.tolist() == expected.tolist()
+        jax.tree.map(np.testing.assert_array_equal, *(jax.tree.map(_numbers, x) for x in (after, slots)))
+        seen |= set(actions.tolist())
+    assert len(seen) > 2
+
+
+def _numbers(x):
+    return jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+def test_an_update_copies_no_weights():
+    config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=2)
+    agent = make_agent(config, make_network(config, Encoding("pictures", 4 * 84 * 84), 4), 4)
+    obs = jax.ShapeDtypeStruct((32, 4, 84, 84), np.uint8)
+    number, mask = jax.ShapeDtypeStruct((32,), np.float32), jax.ShapeDtypeStruct((32, 2), np.float32)
+    batch = Transition(obs, jax.ShapeDtypeStruct((32,), np.int32), number, number, obs, mask)
+    learner = jax.eval_shape(agent.init, jax.random.key(0))
+    program = jax.jit(agent.update, donate_argnums=0).lower(learner, batch).compile().as_text()
+    copies = r"= f32\[(?:2,512,3136|1024,3136)\]\S* copy\("
+    assert len(re.findall(copies, program)) == 1  # of new parameters to the target's, in a branch
+    assert not re.findall(copies, program[program.index("ENTRY") :])
+
+
+IN_LARGE_PAGES = """
+import ctypes, re
+from pathlib import Path
+from bootdqn.memory import keep_large_blocks
+keep_large_blocks()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+block = libc.malloc(2**26)
+for text in re.split("\\n(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text()):
+    start, end = (int(x, 16) for x in text.split()[0].split("-"))
+    if start <= block + 2**25 < end:
+        print("hg" in text.split("VmFlags:")[1].split())
+"""
+
+
+def test_a_learner_gets_large_pages_where_linux_has_them():
+    shown = subprocess.run([sys.executable, "-c", IN_LARGE_PAGES], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == str(Path("/sys/kernel/mm/transparent_hugepage").exists())
 
 
 def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path):

@@ -123,3 +123,42 @@ def test_only_separate_networks_on_one_hot_inputs_look_up():
     assert first_layer("one_hot") is StackedTable
     assert first_layer("one_hot", trunk_hidden=(3,)) is StackedLinear
     assert first_layer("thermometer") is StackedLinear
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options"),
+    [
+        (Encoding("pictures", 4 * 84 * 84), {"hidden": (8,)}),
+        (Encoding("pictures", 4 * 84 * 84), {"hidden": ()}),
+        (Encoding("vector", 2), {"hidden": (5, 6), "trunk_hidden": (7,)}),
+    ],
+    ids=["pictures", "pictures without hidden layers", "vector"],
+)
+def test_two_observations_at_once_are_each_alone_and_only_the_first_is_learned_from(encoding, options):
+    net = make_network(AgentConfig(num_heads=3, **options), encoding, 4)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    if encoding.kind == "pictures":
+        obs, free = jnp.asarray(rng.integers(0, 256, (2, 5, 4, 84, 84), np.uint8))
+    else:
+        obs, free = jnp.asarray(rng.normal(size=(2, 5, 2)), jnp.float32)
+
+    def error(params, both):
+        model = eqx.combine(params, static)
+        q, q_free = jax.vmap(model.both)(obs, free) if both else (jax.vmap(model)(obs), 0.0)
+        return jnp.sum(q**2) + jnp.sum(q_free), q
+
+    params, static = eqx.partition(net, eqx.is_inexact_array)
+    for each, alone in zip(jax.vmap(net.both)(obs, free), (obs, free), strict=True):
+        np.testing.assert_allclose(each, jax.vmap(net)(alone), rtol=1e-4, atol=1e-5)
+    (_, q), gradient = jax.value_and_grad(error, has_aux=True)(params, True)
+    (_, q_alone), gradient_alone = jax.value_and_grad(error, has_aux=True)(params, False)
+    np.testing.assert_allclose(q, q_alone, rtol=1e-4, atol=1e-5)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(gradient_alone), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("encoding", [Encoding("vector", 2), Encoding("one_hot", 2)], ids=["product", "lookup"])
+def test_some_heads_alone(encoding):
+    net = make_network(AgentConfig(num_heads=4, hidden=(5,)), encoding, 3)(jax.random.key(0))
+    obs = jnp.int32(1) if encoding.kind == "one_hot" else OBS
+    np.testing.assert_allclose(net.only(jnp.array([2, 0]))(obs), net(obs)[jnp.array([2, 0])], rtol=1e-5)

@@ -244,9 +244,7 @@ class HostTraining:
         """One step in all slots, and the updates that are due; returns the episodes that ended."""
         if self.frames is None:
             params = self.learned.learner.params
-            action, self.slots = self._program.act(
-                params, self.slots, self._fresh, self._obs, self.counters.step
-            )
+            action, self.slots = self._program.act(params, self.slots, self._fresh, self._obs, self.counters.step)
         else:
             self.flush()
             if self._fresh.any():

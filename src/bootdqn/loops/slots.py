@@ -60,7 +60,6 @@ def make_slots(key: Array, config: AgentConfig, num_envs: int, first: int = 0) -
 
 def make_acting(agent: Agent, config: AgentConfig, num_envs: int) -> Acting:
     """Acting in so many slots."""
-
     # Fewer heads act than there are: the others need not be held.
     holds_some = config.acting == "committed_head" and num_envs < config.num_heads
 
