@@ -151,6 +151,7 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
         ("HEADS", (1, 2)),
         ("SLOTS", (1, 3)),
         ("LEARNER_TURNS", (1, 2)),
+        ("LOOP_ROUNDS", 3),
         ("LOOP_STEPS", 12),
         ("ENV_STEPS", 12),
         ("BANDWIDTH_MEGABYTES", 1),
@@ -158,7 +159,7 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(bench_atari, name, value)
     assert main(["bench", "atari", "--json", str(tmp_path / "bench.json")]) == 0
     assert threads == [1, 2]
-    assert played == [19, 19, *[12] * 8]  # both learn before they are timed
+    assert played == [19, 19, *[12] * 6]  # both learn before they are timed
     results = json.loads((tmp_path / "bench.json").read_text())
     one, two = results["learner"]
     assert one["gflops"] == pytest.approx(bench_atari.picture_update_flops(1, 4, 4) / one["ms"] / 1e6)
@@ -167,12 +168,18 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
     assert two["optimizer_gb"] == pytest.approx(7 * 4 * (77_984 + 2 * (3137 * 4 + 5 * 4)) / 1e9)
     assert results["growth_with_heads"]["ms"] == pytest.approx(two["ms"] / one["ms"])
     rates = results["loop_steps_per_second"]
-    assert list(rates)[2:] == ["bootdqn, K=1", "bootdqn, K=2", "bootdqn, K=2, 3 slots"]
-    peer = max(rate for name, rate in rates.items() if name.startswith("stable-baselines3"))
-    assert results["loop_ratio"] == pytest.approx(
-        {"K=1": rates["bootdqn, K=1"] / peer, "K=2": rates["bootdqn, K=2"] / peer}
+    medians = results["loop_median_steps_per_second"]
+    plain = ["K=1", "K=2", "K=1, no double-Q", "K=2, no double-Q"]
+    assert (
+        list(rates)[2:] == [*(f"bootdqn, {name}" for name in plain), "bootdqn, K=2, 3 slots"] == list(medians)[2:]
     )
-    assert [row["steps_per_second"] for row in results["slots"]] == list(rates.values())[3:]
+    assert all(medians[name] <= rates[name] for name in rates)
+    assert any(medians[name] < rates[name] for name in rates)
+    for ratios, turns in ((results["loop_ratio"], rates), (results["loop_ratio_of_medians"], medians)):
+        peer = max(rate for name, rate in turns.items() if name.startswith("stable-baselines3"))
+        assert ratios == pytest.approx({name: turns[f"bootdqn, {name}"] / peer for name in plain})
+    of_slots = [rates["bootdqn, K=2"], rates["bootdqn, K=2, 3 slots"]]
+    assert [row["steps_per_second"] for row in results["slots"]] == of_slots
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 100
     assert f"{rates['bootdqn, K=2, 3 slots']:.1f}" in text

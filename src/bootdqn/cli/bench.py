@@ -139,13 +139,14 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
     console.print(
         f"with K arithmetic grows {growth['gflop']:.2f} times, the optimizer's {growth['optimizer_gb']:.1f}"
     )
-    table = Table(title="whole training")
-    for heading in ("", "steps/s"):
+    table = Table(title="whole training, steps a second: the best of several turns, and the median")
+    for heading in ("", "best", "median"):
         table.add_column(heading, justify="right")
     for name, rate in results["loop_steps_per_second"].items():
-        table.add_row(name, f"{rate:.1f}")
+        table.add_row(name, f"{rate:.1f}", f"{results['loop_median_steps_per_second'][name]:.1f}")
     for name, ratio in results["loop_ratio"].items():
-        table.add_row(f"{name} against stable-baselines3", f"{ratio:.2f} times")
+        times = (f"{value:.2f} times" for value in (ratio, results["loop_ratio_of_medians"][name]))
+        table.add_row(f"{name}, against stable-baselines3", *times)
     for row in results["slots"]:
         table.add_row(f"{row['envs']} environments alone", f"{row['environment_steps_per_second']:.0f}")
     console.print(table)

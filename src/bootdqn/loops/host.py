@@ -413,7 +413,7 @@ _Value = TypeVar("_Value")
 
 def _result(value: _Value | Future[_Value]) -> _Value:
     """What is there, or will be."""
-    return value.result() if isinstance(value, Future) else value
+    return value.result() if isinstance(value, Future) else value  # pyright: ignore[reportReturnType]
 
 
 def _update(update: Any, learned: Learned | Future[Learned], batch: FrameBatch) -> Learned:
