@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from pathlib import Path
 
 from bootdqn.errors import require
@@ -26,6 +27,7 @@ def available_memory() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
 
 
+@cache
 def keep_large_blocks() -> None:
     """Let large blocks that are freed be used again in place of going back to the system, where glibc allocates.
 

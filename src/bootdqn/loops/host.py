@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -184,7 +184,6 @@ class HostTraining:
         done there, whether or not the training is ever resumed from it.
         """
         self.flush()
-        self.settle()
         if self.frames:
             self.frames.close(self._obs[:, -1])
         self._reset()
@@ -408,12 +407,9 @@ class HostTraining:
                 )
 
 
-_Value = TypeVar("_Value")
-
-
-def _result(value: _Value | Future[_Value]) -> _Value:
+def _result(value: Any) -> Any:
     """What is there, or will be."""
-    return value.result() if isinstance(value, Future) else value  # pyright: ignore[reportReturnType]
+    return value.result() if isinstance(value, Future) else value
 
 
 def _update(update: Any, learned: Learned | Future[Learned], batch: FrameBatch) -> Learned:
