@@ -145,8 +145,8 @@ class HostTraining:
     @property
     def learned(self) -> Learned:
         """Of all updates that were begun; waits for the last of them."""
-        self._learned = _result(self._learned)
-        return self._learned
+        self._learned = learned = _result(self._learned)
+        return learned
 
     @learned.setter
     def learned(self, learned: Learned) -> None:
