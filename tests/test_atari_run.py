@@ -300,7 +300,14 @@ IN_LARGE_PAGES = """
 import ctypes, re
 from pathlib import Path
 from bootdqn.memory import keep_large_blocks
+from bootdqn.replay.frames import FrameReplay
+def resident():
+    return int(re.search("VmRSS:[^0-9]*([0-9]+)", Path("/proc/self/status").read_text())[1]) // 1024
 keep_large_blocks()
+before = resident()
+rows = FrameReplay(400_000, num_slots=1, num_heads=1).rows  # 2.8 GB
+assert not rows["frame"][::100_000].any()
+print(resident() - before < 100)
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
 block = libc.malloc(2**26)
@@ -311,9 +318,37 @@ for text in re.split("\\n(?=[0-9a-f]+-)", Path("/proc/self/smaps").read_text()):
 """
 
 
-def test_a_learner_gets_large_pages_where_linux_has_them():
+def test_a_learner_gets_large_pages_where_linux_has_them_and_replay_none():
     shown = subprocess.run([sys.executable, "-c", IN_LARGE_PAGES], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == str(Path("/sys/kernel/mm/transparent_hugepage").exists())
+    replay_takes_nothing, in_large_pages = shown.stdout.split()
+    assert replay_takes_nothing == "True"
+    assert in_large_pages == str(Path("/sys/kernel/mm/transparent_hugepage").exists())
+
+
+def test_a_computation_that_fails_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    default = default_config("atari:pong", "boot")
+    config = dataclasses.replace(
+        default,
+        agent=dataclasses.replace(default.agent, **TINY, learning_start_steps=12),
+        steps=60,
+        evaluate_every_steps=0,
+        checkpoint_every_steps=20,
+    )
+    run = GymRun(config, out=tmp_path / "run", show=lambda text: None)
+    update, calls = run.training._program.update, []
+
+    def fails(*arguments):
+        calls.append(None)
+        if len(calls) == 7:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no memory")
+        return update(*arguments)
+
+    monkeypatch.setattr(run.training, "_program", run.training._program._replace(update=fails))
+    with pytest.raises(UserError, match=r"stopped at step \d+: RESOURCE_EXHAUSTED: no memory; .*bootdqn resume"):
+        run.run()
+    resumed = GymRun.resume(tmp_path / "run", show=lambda text: None)
+    assert resumed.training.counters.step == 20
+    assert resumed.run()
 
 
 def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path):

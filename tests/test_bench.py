@@ -129,6 +129,8 @@ def test_functions_in_processes_of_their_own():
     assert identify() == identify() != os.getpid()
     with pytest.raises(UserError, match="not here"):
         bench_atari.isolated(refuse)
+    with pytest.raises(UserError, match="ended early"):
+        bench_atari.isolated(os._exit, 1)
 
 
 def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):

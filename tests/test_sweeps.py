@@ -291,7 +291,7 @@ def test_what_fails_or_dies_costs_no_other_its_result(tmp_path, capsys):
     }
     rows = read_results(tmp_path / "out")
     assert [(row["trial"], row["square"]) for row in rows] == [("t3", "9"), ("t4", "16"), ("t5", "25")]
-    assert {row["environment"] for row in rows} == {"1,1,1,1,false"}
+    assert {row["environment"] for row in rows} == {"1,1,1,1,false,1"}
     attempts = [len((tmp_path / "out" / f"t{i}.attempts").read_text().splitlines()) for i in range(6)]
     assert attempts == [3, 1, 1, 2, 1, 1]
     assert "3 failed" in capsys.readouterr().err
@@ -307,7 +307,12 @@ def test_cores_that_would_idle_are_for_seeds_side_by_side(tmp_path, monkeypatch)
     monkeypatch.setattr("bootdqn.experiments.executors.available_cores", lambda: 5)
     exp = replace(deeds(Deed()), cost=lambda config: Cost(1.0, 1.0, 10**6, threads=3))
     assert run(tmp_path / "out", exp).complete
-    assert read_results(tmp_path / "out")[0]["environment"] == "3,1,1,1,false"
+    assert read_results(tmp_path / "out")[0]["environment"] == "3,1,1,1,false,1"
+
+
+def test_workers_keep_large_blocks(tmp_path):
+    assert run(tmp_path / "out", deeds(Deed("allocate"))).complete
+    assert int(read_results(tmp_path / "out")[0]["pages"]) < 1000  # else tens of thousands
 
 
 def test_a_sweep_shows_how_far_it_is_and_keeps_others_off(tmp_path, capsys):
@@ -414,6 +419,13 @@ def test_24_trials_have_the_same_bits_on_ray(cluster, undisturbed, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_workers_on_ray_keep_large_blocks(cluster, tmp_path):
+    with RayExecutor(cluster.address) as executor:
+        assert run(tmp_path / "out", deeds(Deed("allocate")), executor).complete
+    assert int(read_results(tmp_path / "out")[0]["pages"]) < 1000
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_cluster_that_loses_a_node_ends_with_the_bits_of_one_machine(cluster, undisturbed, tmp_path):
     out, trials = tmp_path / "out", [*LONG, *SHORT[-7:]]
     path = out / "runs" / LONG[0].name
@@ -446,7 +458,7 @@ def test_the_command_line_joins_a_cluster(cluster, tmp_path, capsys):
         end = run(out, deeds(Deed("die once", 2), Deed("fail"), Deed("square", 3)), executor)
         assert end.failed == {"t1": "cannot do that"}
         assert [row["square"] for row in read_results(out)] == ["4", "9"]
-        assert {row["environment"] for row in read_results(out)} == {"1,1,1,1,false"}
+        assert {row["environment"] for row in read_results(out)} == {"1,1,1,1,false,1"}
         huge = [Cost(1.0, 1.0, 10**15)]
         with pytest.raises(
             UserError, match=r"no node of the Ray cluster has room for a trial: a core, 1000000.5 GB"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from bootdqn.cluster import WORKER_ENVIRONMENT
 from bootdqn.errors import UserError
 from bootdqn.experiments.runner import Context, Cost, Experiment, Row, Trial
+from bootdqn.memory import keep_large_blocks
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,20 @@ def run(config: Deed, context: Context) -> list[Row] | None:
         time.sleep(0.05)
     if context.should_stop():
         return None
+    if config.deed == "allocate":
+        return [{"pages": _new_pages()}]
     threads = ",".join(os.environ[name] for name in WORKER_ENVIRONMENT)
     return [{"square": config.number**2, "environment": threads}]
+
+
+def _new_pages() -> int:
+    """How many pages the system has to clear while five arrays of 12 MB are made and freed, again and again."""
+    keep_large_blocks()
+    pages = []
+    for _ in range(22):
+        pages.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+        _ = [np.ones(3 * 2**19) for _ in range(5)]
+    return pages[-1] - pages[2]
 
 
 def deeds(*trials: Deed) -> Experiment:

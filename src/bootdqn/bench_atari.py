@@ -21,6 +21,7 @@ import optax
 from bootdqn.agent import ATARI_AGENTS, AgentConfig, make_agent, make_network, make_optimizer
 from bootdqn.bench import gemm_gflops, host_player
 from bootdqn.envs.atari import AtariEnvs
+from bootdqn.envs.host import make_envs
 from bootdqn.errors import UserError
 from bootdqn.loops.groups import available_cores
 from bootdqn.loops.host import HostTraining
@@ -44,7 +45,7 @@ SLOTS = (1, 8, 32)
 LEARNER_TURNS = (8, 4)
 """Rounds, and calls of each function in a round."""
 LOOP_ROUNDS = 7
-LOOP_STEPS = 192
+LOOP_STEPS = 320
 """That a turn lasts."""
 ENV_STEPS = 2000
 """That are timed together where nobody learns."""
@@ -125,8 +126,8 @@ def loss_gradient(agent: Agent, learner: Learner, batch: Transition) -> Params:
 def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
     """The Atari benchmark: the learner's step beside PyTorch's, and the whole loop beside stable-baselines3's DQN.
 
-    Peers are in processes of their own, as their users have them: what we ask of the system's memory would make
-    them faster, too.
+    Whole trainings are in processes of their own, ours as the peers', as users have them: what we ask of the
+    system's memory would make the peers faster, too, and several of ours would share it.
 
     Args:
         report: is told every figure as soon as it is there.
@@ -229,9 +230,13 @@ def isolated(make: Callable[..., Callable[..., Any]], *arguments: Any) -> Callab
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     context.Process(target=_serve, args=(there, make, arguments), daemon=True).start()
+    there.close()  # so that its end shows here
 
     def answer() -> Any:
-        result = here.recv()
+        try:
+            result = here.recv()
+        except EOFError:
+            raise UserError("a process of the benchmark ended early; what it wrote above says why") from None
         if isinstance(result, UserError):
             raise result
         return result
@@ -321,16 +326,12 @@ def _time_loops(peers: dict[str, Callable[[int], int]], report: Callable[[str], 
     """
     settings = [(heads, 1, double_q) for double_q in (True, False) for heads in HEADS]
     settings += [(HEADS[-1], num_envs, True) for num_envs in SLOTS if num_envs > 1]
-    trainings = {
-        _loop_name(heads, num_envs, double_q): HostTraining(
-            AtariEnvs("atari:breakout", num_envs),
-            replace(CONFIG, num_heads=heads, double_q=double_q),
-            seed=0,
-            steps=CONFIG.replay_capacity,
+    players = peers | {
+        _loop_name(heads, num_envs, double_q): isolated(
+            _our_player, replace(CONFIG, num_heads=heads, double_q=double_q), num_envs
         )
         for heads, num_envs, double_q in settings
     }
-    players = peers | {name: host_player(training) for name, training in trainings.items()}
     for play in players.values():  # until all learn, and have compiled
         play(CONFIG.learning_start_steps + SLOTS[-1])
     rates: dict[str, list[float]] = {name: [] for name in players}
@@ -340,9 +341,13 @@ def _time_loops(peers: dict[str, Callable[[int], int]], report: Callable[[str], 
             steps = play(LOOP_STEPS)
             rates[name].append(steps / (time.perf_counter() - start))
             report(f"{name}: {rates[name][-1]:.1f} steps/s")
-    for training in trainings.values():
-        training.envs.close()
     return rates
+
+
+def _our_player(config: AgentConfig, num_envs: int) -> Callable[[int], int]:
+    """(number of steps) -> trains our agent at least so long, and says how long."""
+    envs = make_envs("atari:breakout", num_envs)
+    return host_player(HostTraining(envs, config, seed=0, steps=config.replay_capacity))
 
 
 def _loop_name(num_heads: int, num_envs: int, double_q: bool = True) -> str:

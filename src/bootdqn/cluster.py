@@ -20,12 +20,14 @@ WORKER_ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "MALLOC_ARENA_MAX": "1",
 }
 """Variables of a worker: one thread for XLA (`NPROC`) and for libraries, so that workers do not fight.
 
 On pictures, the last bits of what XLA computes depend on the number of its threads: it is the same in all workers.
 Only where cores would idle, and seeds can use them side by side, XLA has more. On an accelerator a worker takes
-memory as it needs it, so that several share one.
+memory as it needs it, so that several share one. All threads of a process have their memory from one arena, as
+`keep_large_blocks` needs it: trials run in threads.
 """
 WORKER_BYTES = 500_000_000
 """What a worker takes beside its trial: Python, JAX and compiled programs."""

@@ -579,7 +579,7 @@ class GymRun:
             raise UserError(
                 f"cannot write to {path}: {second.strerror} ({free / 1e6:.0f} MB free); {advice}"
             ) from None
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | MemoryError | jax.errors.JaxRuntimeError):  # not of our making
             raise UserError(f"the run stopped at step {self.training.counters.step}: {error}; {advice}") from None
 
 

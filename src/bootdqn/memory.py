@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import mmap
 from functools import cache
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from bootdqn.errors import require
 
@@ -27,13 +32,25 @@ def available_memory() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
 
 
+def zeros_apart(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray:
+    """Zeros in memory of their own, which is handed out page by page as it is written to.
+
+    So is that of `numpy.zeros`, but not where large blocks are kept: there all of it is written at once, and the
+    large pages are used up.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
 @cache
 def keep_large_blocks() -> None:
     """Let large blocks that are freed be used again in place of going back to the system, where glibc allocates.
 
     An update of a large network has temporary arrays of a hundred megabytes. By default each comes from the system
     anew, which clears it page by page: up to a third of the time of an update. To be called before the first
-    computation: threads that have allocated keep the arena that they got then, and only one can grow so large.
+    computation, by the first thread: those that have allocated keep the arena that they got then, and only one can
+    grow so large. Processes that were started with `MALLOC_ARENA_MAX=1` have no other.
 
     The first of that memory is in large pages, where Linux gives them to who asks: products of matrices read
     columns whose numbers would each be in a page of its own.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bootdqn.errors import require
+from bootdqn.memory import zeros_apart
 
 STACK = 4
 """Frames that one observation consists of."""
@@ -62,7 +63,7 @@ class FrameReplay:
     @cached_property
     def rows(self) -> dict[str, NDArray[Any]]:
         """Fields of all rows [capacity, ...]."""
-        return {name: np.zeros(shape, dtype) for name, (shape, dtype) in self._fields.items()}
+        return {name: zeros_apart(shape, dtype) for name, (shape, dtype) in self._fields.items()}
 
     @property
     def memory_bytes(self) -> int:

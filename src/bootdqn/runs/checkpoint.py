@@ -25,6 +25,7 @@ import safetensors
 import safetensors.numpy
 
 from bootdqn.errors import UserError
+from bootdqn.memory import zeros_apart
 from bootdqn.runs.directory import write_atomically
 
 FORMAT = "bootdqn-checkpoint-1"
@@ -145,7 +146,9 @@ class Checkpoints:
                 arrays = found_arrays
                 continue
             for field, rows in found_arrays.items():
-                ring = replays[which].setdefault(field, np.zeros((capacities[which], *rows.shape[1:]), rows.dtype))
+                ring = replays[which].setdefault(
+                    field, zeros_apart((capacities[which], *rows.shape[1:]), rows.dtype)
+                )
                 positions = np.arange(first, stop)
                 recent = positions >= added[which] - capacities[which]
                 ring[positions[recent] % capacities[which]] = rows[recent]
