@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -63,6 +64,11 @@ def test_the_model_file_is_the_trained_network(tmp_path):
     q = agent.belief(learner._replace(params=params), jax.numpy.int32(2)).q
     np.testing.assert_array_equal(q, result.belief(2).q)
     assert result.belief(2).votes.sum() == 2
+    for state in (-1, result.env.encoding.num_states, 1.5, [1]):
+        with pytest.raises(bootdqn.UserError, match="an observation is the number of a state, 0 to"):
+            result.belief(state)
+    with pytest.raises(bootdqn.UserError, match=r"seed must be one of .*, got 77"):
+        result.belief(2, seed=77)
 
 
 def test_same_command_same_files(tmp_path):
@@ -96,6 +102,17 @@ def test_agents_without_a_committed_head_leave_the_column_empty(tmp_path):
         (["chain:10", "--episodes", "99999999999"], "episodes must be below 2**31"),
         (["chain:10", "--epsilon-start", "1"], "give epsilon_anneal_steps"),
         (["chain:10", "--seeds", "1000", "--episodes", "1000"], "GB and 1.0 GB of memory is free"),
+        (["CartPole", "--steps", "100"], "unknown environment 'CartPole'; did you mean CartPole-v1?"),
+        (
+            ["xyz", "--steps", "100"],
+            "unknown environment 'xyz'; known: chain, deep_sea, stochastic_chain, river_swim",
+        ),
+        (["CartPole-v1", "--episodes", "3"], "--episodes is for our own environments (chain,"),
+        (["CartPole-v1", "--seeds=3"], "--seeds is for our own environments (chain,"),
+        (["chain:10", "--steps", "3"], "--steps is for Gymnasium environments and Atari games; on chain,"),
+        (["--envs", "2", "chain:10"], "--envs is for Gymnasium environments and Atari games; on chain,"),
+        (["CartPole-v1", "--agent", "psrl"], "psrl sees the state, so it is for chain,"),
+        (["nowhere_at_all:make"], "cannot import 'nowhere_at_all'"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch, arguments, message):
@@ -107,6 +124,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch,
     assert error.startswith("bootdqn: error: ")
     assert error.count("\n") == 1
     assert not out.exists()
+
+
+def test_where_a_run_goes_does_not_decide_what_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--heads", "1", "--hidden", "4"]
+    assert main(["train", "chain:5", "--episodes", "1", "--out=a/CartPole-v1", *tiny]) == 0
+    steps = ["--steps", "20", "--evaluate-every-steps", "0"]
+    assert main(["train", "CartPole-v1", *steps, "--out", "CartPole-v1", *tiny]) == 0
+    envs = [json.loads(Path(run, "config.json").read_text())["env"] for run in ("a/CartPole-v1", "CartPole-v1")]
+    assert envs == ["chain:5", "CartPole-v1"]
 
 
 def test_flags_that_do_not_parse(capsys):
@@ -122,7 +149,7 @@ def test_places_that_cannot_be_written(tmp_path, capsys):
     for out in (tmp_path / "file", tmp_path / "file" / "run", "/proc/nowhere/run"):
         assert main(["train", "chain:10", "--out", str(out)]) == 2
         assert "choose another --out" in capsys.readouterr().err
-    assert main(["bench", "chain", "--json", str(tmp_path / "file" / "x.json")]) == 1  # at once, not after minutes
+    assert main(["bench", "chain", "--json", str(tmp_path / "file" / "x.json")]) == 2  # at once, not after minutes
 
 
 def test_another_run_in_the_way(tmp_path, capsys):
@@ -281,6 +308,10 @@ def test_demo_replaces_nothing_but_demos(tmp_path, capsys):
     assert main(["demo", "--out", str(out)]) == 2
     assert "not an earlier demo's" in capsys.readouterr().err
     record = json.loads((out / "boot" / "run.json").read_text())
+    for damaged in ("it's", 5):
+        (out / "boot" / "run.json").write_text(json.dumps(record | {"command": damaged}))
+        assert main(["demo", "--out", str(out)]) == 2
+        assert "not an earlier demo's" in capsys.readouterr().err
     (out / "boot" / "run.json").write_text(json.dumps(record | {"command": "bootdqn demo"}))
     assert main(["demo", "--out", str(out), "--env", "chian:4"]) == 2
     assert main(["demo", "--out", str(out), "--episodes", "0"]) == 2

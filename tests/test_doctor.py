@@ -1,6 +1,8 @@
 """Every fault that a user's environment may have is found and named, and healthy ones have none."""
 
 import itertools
+import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -8,9 +10,9 @@ import pytest
 from gymnasium import spaces
 
 from bootdqn import UserError, doctor
-from bootdqn.cli.doctor import find_source
 from bootdqn.cli.main import main
 from bootdqn.doctor import examine
+from bootdqn.envs.host import find_source
 
 STEPS = 300
 
@@ -281,6 +283,22 @@ def test_names_of_makers(tmp_path, monkeypatch):
     ):
         with pytest.raises(UserError, match=message):
             find_source(name)
+
+
+def test_a_maker_that_is_named_can_be_trained_on_and_evaluated(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "named_envs.py").write_text(
+        "import gymnasium\n\ndef make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    tiny = ["--heads", "2", "--hidden", "4", "--steps", "60", "--evaluate-every-steps", "0"]
+    assert main(["train", "named_envs:make", *tiny, "--out", "named"]) == 0
+    assert main(["train", "CartPole-v1", *tiny, "--out", "known"]) == 0
+    named, known = (Path(run, "metrics.csv").read_text() for run in ("named", "known"))
+    assert named == known
+    capsys.readouterr()
+    assert main(["evaluate", "named", "--episodes", "1"]) == 0
+    assert capsys.readouterr().out.startswith("named_envs:make, 1 episodes by vote")
 
 
 def test_the_verb(capsys, monkeypatch):

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -693,6 +694,31 @@ def test_what_evaluate_refuses(tmp_path, capsys):
         model.learn(5e1)  # type: ignore
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"hidden": 64}, "hidden must be whole numbers, such as (64,) or (50, 50), got 64"),
+        ({"hidden": (1.5,)}, "hidden must be whole numbers"),
+        ({"num_heads": 2.5}, "num_heads must be a whole number, got 2.5"),
+        ({"learning_rate": "fast"}, "learning_rate must be a number, got 'fast'"),
+    ],
+)
+def test_options_of_another_type(options, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        BootstrappedDQN("CartPole-v1", **options)
+    with pytest.raises(UserError, match=re.escape(message)):
+        bootdqn.train("chain:5", **options)
+
+
+def test_what_the_functions_for_other_environments_say():
+    with pytest.raises(UserError, match=r"CartPole-v1 is not one of ours: BootstrappedDQN\('CartPole-v1'\)"):
+        bootdqn.train("CartPole-v1")
+    with pytest.raises(UserError, match=r"episodes must be a whole number, got 1\.5"):
+        bootdqn.train("chain:5", episodes=1.5)  # type: ignore
+    with pytest.raises(UserError, match="unknown option of boot 'epsiodes'; did you mean episodes"):
+        bootdqn.train("chain:5", epsiodes=2)
+
+
 def test_a_run_directory_named_like_an_environment(tmp_path):
     out = tmp_path / "chain-v2"
     assert main(["train", "chain:5", "--episodes", "2", "--heads", "2", "--hidden", "4", "--out", str(out)]) == 0
@@ -717,6 +743,12 @@ def test_runs_that_cannot_be_resumed_say_why(tmp_path, capsys):
     tiny("CartPole-v1").learn(60, out=tmp_path / "done")
     assert main(["resume", str(tmp_path / "done")]) == 2
     assert "is finished; there is nothing to go on with" in capsys.readouterr().err
+    before = (tmp_path / "done" / "run.json").read_bytes()
+    with pytest.raises(UserError, match="is finished; there is nothing"):
+        BootstrappedDQN.resume(tmp_path / "done")
+    assert (tmp_path / "done" / "run.json").read_bytes() == before
+    assert main(["resume", str(tmp_path / "done" / "metrics.csv")]) == 2
+    assert "metrics.csv a run directory?" in capsys.readouterr().err
     tiny(lambda: gymnasium.make("CartPole-v1").unwrapped).learn(60, out=tmp_path / "nameless")
     record = json.loads((tmp_path / "nameless" / "run.json").read_text())
     (tmp_path / "nameless" / "run.json").write_text(json.dumps({**record, "status": "running"}))
@@ -750,8 +782,18 @@ def test_the_command_line_from_train_to_evaluate(tmp_path, capsys):
     assert f"CartPole-v1, 4 episodes by vote: mean {np.mean(returns):.2f}" in capsys.readouterr().out
     assert main(["evaluate", out, "--model", "best", "--episodes", "1", "--report-card"]) == 0
     assert "head 2" in capsys.readouterr().out
-    assert main(["evaluate", str(tmp_path / "nothing")]) == 2
-    assert "no model file" in capsys.readouterr().err
+    for arguments, message in (
+        ([str(tmp_path / "nothing")], "no model file"),
+        ([str(tmp_path)], "the directory of a run that has ended?"),
+        ([out, "--json", out], "is a directory; give the name of a file"),
+        ([out, "--head", "1"], "--head belongs to --policy head"),
+    ):
+        assert main(["evaluate", *arguments]) == 2
+        assert message in capsys.readouterr().err
+    with pytest.raises(UserError, match="is a directory; give a model file"):
+        BootstrappedDQN.load(out)
+    with pytest.raises(UserError, match="is a directory; give the name of a file"):
+        BootstrappedDQN.load(tmp_path / "run" / "models" / "last.safetensors").save(out)
 
 
 GYM_RESULTS = Path(__file__).parents[1] / "results" / "gymnasium"

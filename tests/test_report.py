@@ -118,7 +118,7 @@ def test_mistakes_are_answered_with_what_to_do(tmp_path):
     with pytest.raises(UserError, match="at least one"):
         main([])
     compiled(tmp_path / "run", {0: [1.0]})
-    with pytest.raises(UserError, match="is a directory; give --out the name of a file"):
+    with pytest.raises(UserError, match="is a directory; give the name of a file"):
         main([str(tmp_path / "run"), "--out", str(tmp_path)])
     with pytest.raises(UserError, match="a port is a number"):
         main([str(tmp_path / "run"), "--serve", "--port", "65536"])

@@ -310,6 +310,18 @@ def test_cores_that_would_idle_are_for_seeds_side_by_side(tmp_path, monkeypatch)
     assert read_results(tmp_path / "out")[0]["environment"] == "3,1,1,1,false,1"
 
 
+def test_a_sweep_takes_no_results_from_another(tmp_path, capsys):
+    out = tmp_path / "out"
+    command = ["sweep", "chain:5", "--set", "episodes=1", "--set", "hidden=4", "--out", str(out)]
+    assert main([*command, "--set", "num_heads=1"]) == 0
+    before = (out / "results.csv").read_bytes()
+    assert main([*command, "--set", "num_heads=2"]) == 2
+    assert "holds results of another sweep, such as " in capsys.readouterr().err
+    assert (out / "results.csv").read_bytes() == before
+    assert main([*command, "--set", "num_heads=1", "--seeds", "2"]) == 0  # more of the same
+    assert len(read_results(out)) == 2
+
+
 def test_workers_keep_large_blocks(tmp_path):
     assert run(tmp_path / "out", deeds(Deed("allocate"))).complete
     assert int(read_results(tmp_path / "out")[0]["pages"]) < 1000  # else tens of thousands

@@ -14,7 +14,7 @@ import optax
 import tyro
 from jax import Array
 
-from bootdqn.errors import require, require_known
+from bootdqn.errors import require, require_known, require_types
 from bootdqn.losses import LOSS_KINDS, LossKind, error_loss, pick, td_target
 from bootdqn.masks import MASK_KINDS, MaskKind, make_mask
 from bootdqn.networks import QNetwork, make_heads, make_mlp_trunk
@@ -79,6 +79,7 @@ class AgentConfig:
     """Updates from one copy into the target network to the next."""
 
     def __post_init__(self):
+        require_types(self)
         require(1 <= self.num_heads <= 2**20, f"heads must be 1 to 2**20, got {self.num_heads}")
         for name in ("hidden", "trunk_hidden"):
             sizes = getattr(self, name)

@@ -22,7 +22,7 @@ from bootdqn.cards import card_of, data_share
 from bootdqn.envs.atari import is_atari, protocol_card, protocol_line
 from bootdqn.envs.host import Envs, EnvSource, Vectorization, env_name, make_envs, make_more
 from bootdqn.envs.observations import Observations
-from bootdqn.errors import UserError, require, require_known
+from bootdqn.errors import UserError, require, require_known, require_types
 from bootdqn.figures import AGENT_COLOURS, save_run_curve
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
 from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
@@ -31,7 +31,7 @@ from bootdqn.progress import StepProgress, stop_on_signal
 from bootdqn.replay.device import Ring
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
-from bootdqn.runs.directory import RunDirectory, read_json, write_json
+from bootdqn.runs.directory import RunDirectory, read_json, require_unfinished, write_json
 from bootdqn.runs.models import save_model
 from bootdqn.training import parse_fields
 from bootdqn.types import Params, Transition
@@ -90,6 +90,7 @@ class GymConfig:
     """Updates that the parameters of such actors may lack."""
 
     def __post_init__(self):
+        require_types(self)
         require_known("agent", self.agent_name, AGENTS)
         require_known("vectorization", self.vectorization, get_args(Vectorization))
         for name in (
@@ -104,7 +105,6 @@ class GymConfig:
             "max_staleness_updates",
         ):
             value = getattr(self, name)
-            require(isinstance(value, int), f"{name} must be a whole number, got {value!r}")
             least = 0 if name in ("seed", "evaluate_every_steps", "evaluation_steps", "num_actors") else 1
             require(value >= least, f"{name} must be at least {least}, got {value}")
         epsilon = self.evaluation_epsilon
@@ -201,8 +201,13 @@ class GymRun:
         show: Callable[[str], None] = print,
     ) -> GymRun:
         """Go on with the run in `path`, from its last good checkpoint; `source` is needed where it has no name."""
+        require_unfinished(path)
+        record = read_json(path / "config.json")
+        require(
+            "episodes" not in record, f"{path} is a run on one of our own environments: `bootdqn resume {path}`"
+        )
         self = cls.__new__(cls)
-        config = parse_config(read_json(path / "config.json"), path / "config.json")
+        config = parse_config(record, path / "config.json")
         self._set_up(config, source, None, trunk, address, show)
         if self.protocol is not None:
             _require_same_protocol(self.protocol, path / "protocol.json")

@@ -20,6 +20,7 @@ from bootdqn.errors import UserError, require, require_known
 from bootdqn.gym_run import GymConfig, GymRun, make_config, model_header, parse_config
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser
 from bootdqn.runs.arrays import restore
+from bootdqn.runs.directory import require_writable
 from bootdqn.runs.models import read_model, save_model
 from bootdqn.types import Agent, Belief, Encoding, Params
 
@@ -191,6 +192,7 @@ class BootstrappedDQN:
 
     def save(self, path: str | Path) -> None:
         """Write a model file: parameters, and all that is needed to predict."""
+        require_writable(Path(path))
         network = self._network
         save_model(
             Path(path),
@@ -243,7 +245,12 @@ class BootstrappedDQN:
         self._envs = None
         self.run = None
         try:
-            observations = Observations(header["observations"], Encoding(**header["encoding"]))
+            encoding = Encoding(**header["encoding"])
+            require(
+                isinstance(encoding.size, int) and encoding.size > 0,
+                f"{path}: an encoding of size {encoding.size!r}",
+            )
+            observations = Observations(header["observations"], encoding)
             actions = int(header["num_actions"]), int(header["first_action"])
             require(0 < actions[0] < 2**20, f"{path}: a model with {actions[0]} actions")
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -275,6 +275,10 @@ def ratio_text(ratio: float) -> str:
 
 def _draw_frames(axes: Axes, games: Sequence[Game]) -> list[Line2D]:
     """A dot for every seed that got to a human's score; what is to be explained is returned."""
+    if not any(frames for game in games for seeds in game.frames_to_human.values() for frames in seeds):
+        axes.set_xticks([])
+        axes.text(0.5, 0.5, "no run got there", transform=axes.transAxes, ha="center", color="0.4")
+        return []
     agents = dict.fromkeys(agent for game in games for agent in game.frames_to_human)
     for index, agent in enumerate(agents):
         points = [

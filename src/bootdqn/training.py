@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from jax import Array
 from bootdqn.agent import AGENTS, AgentConfig
 from bootdqn.cards import EXPLORATION_COLUMNS, Trained, survey_heads
 from bootdqn.envs.catalog import env_spec, make_env
-from bootdqn.errors import UserError, require, require_known
+from bootdqn.envs.host import is_on_host
+from bootdqn.errors import UserError, require, require_known, require_types
 from bootdqn.figures import AGENT_COLOURS, Below, running_mean, save_learning_curve
 from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics, Exploration
 from bootdqn.loops.groups import Chunk, available_cores
@@ -24,7 +26,14 @@ from bootdqn.memory import require_memory
 from bootdqn.progress import Progress, stop_on_signal
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, Checkpoints, Replay
-from bootdqn.runs.directory import RunDirectory, csv_text, read_json, write_atomically, write_json
+from bootdqn.runs.directory import (
+    RunDirectory,
+    csv_text,
+    read_json,
+    require_unfinished,
+    write_atomically,
+    write_json,
+)
 from bootdqn.runs.models import save_model
 from bootdqn.stats import episodes_to_learn
 from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
@@ -82,6 +91,7 @@ class TrainConfig:
     """Seed of the first; the others count up from it."""
 
     def __post_init__(self):
+        require_types(self)
         require(self.episodes >= 1, f"episodes must be at least 1, got {self.episodes}")
         require(self.episodes < 2**31, f"episodes must be below 2**31, got {self.episodes}")
         require(self.num_seeds >= 1, f"seeds must be at least 1, got {self.num_seeds}")
@@ -147,10 +157,20 @@ class TrainResult:
         return {seed: np.asarray(m.regret) for seed, m in self.metrics.items()}
 
     def belief(self, obs: Any, seed: int | None = None) -> Belief:
-        """What the heads of one seed (the first by default) now say about an observation."""
+        """What the heads of one seed (the first by default) now say about an observation.
+
+        Args:
+            obs: the number of a state, as the environment gives it.
+            seed: whose heads.
+        """
         if not isinstance(self.agent, Agent):
             raise UserError(f"{self.config.agent_name} has no heads that could believe anything; boot has")
-        params = self.params[self.config.seed if seed is None else seed]
+        seed = self.config.seed if seed is None else seed
+        require(seed in self.params, f"seed must be one of {', '.join(map(str, self.params))}, got {seed!r}")
+        num_states = self.env.encoding.num_states
+        states = f"an observation is the number of a state, 0 to {num_states - 1}, got {obs!r}"
+        require(np.ndim(obs) == 0 and np.asarray(obs).dtype.kind in "iu" and 0 <= obs < num_states, states)
+        params = self.params[seed]
         learner = jax.eval_shape(self.agent.init, jax.random.key(0))._replace(params=params)
         return self.agent.belief(learner, jax.numpy.asarray(obs))
 
@@ -182,9 +202,12 @@ def train(
             class in `bootdqn.tabular.agents`.
     """
     require_known("agent", agent, NAMED_AGENTS)
+    if isinstance(env, str):
+        require(not is_on_host(env), f"{env} is not one of ours: BootstrappedDQN({env!r}).learn() trains on it")
     default = NAMED_AGENTS[agent]
     for name in options:
-        require_known(f"option of {agent}", name, [f.name for f in dataclasses.fields(default)])
+        known = [*(f.name for f in dataclasses.fields(default)), *inspect.signature(train).parameters]
+        require_known(f"option of {agent}", name, known)
     config = TrainConfig(
         env=env if isinstance(env, str) else env_spec(env),
         agent_name=agent,
@@ -254,6 +277,7 @@ def resume_training(
         told_to_stop: whether to stop, as a signal does.
         report: is told which share is done.
     """
+    require_unfinished(path)
     config = parse_train_config(read_json(path / "config.json"), path / "config.json")
     training = make_training(make_env(config.env), config)
     require_memory(training.memory_bytes(), "close something else")

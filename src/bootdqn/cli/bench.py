@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,9 @@ from rich.table import Table
 
 from bootdqn.bench import bench_chain, bench_gym, bench_peers, bench_tabular
 from bootdqn.bench_atari import bench_atari
-from bootdqn.errors import require, require_known
+from bootdqn.errors import require_known
 from bootdqn.experiments.sweep_bench import bench_sweep
-from bootdqn.runs.directory import write_json
+from bootdqn.runs.directory import require_writable, write_json
 
 _DESCRIPTION = """Measure speed on this machine; everything in one run, so that ratios mean something.
 
@@ -46,9 +45,7 @@ def main(arguments: list[str]) -> int:
     options = tyro.cli(Options, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
     require_known("benchmark", options.name, _BENCHMARKS)
     if options.json is not None:  # a path that cannot be written shows now, not after minutes
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        require(os.access(options.json.parent, os.W_OK), f"cannot write to {options.json.parent}")
-        require(not options.json.is_dir(), f"{options.json} is a directory")
+        require_writable(options.json)
     run, show = _BENCHMARKS[options.name]
     results = run(lambda line: print(line, file=sys.stderr, flush=True))
     console = Console()

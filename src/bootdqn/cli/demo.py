@@ -98,10 +98,10 @@ def _clear(out: Path) -> None:
 def _is_demo_run(path: Path) -> bool:
     """Whether a run directory was made by a demo."""
     try:
-        command = json.loads((path / "run.json").read_text())["command"]
-    except (OSError, ValueError, KeyError, TypeError):
+        command = shlex.split(json.loads((path / "run.json").read_text())["command"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
-    return shlex.split(command)[: len(_COMMAND)] == _COMMAND
+    return command[: len(_COMMAND)] == _COMMAND
 
 
 def _show(results: dict[str, TrainResult]) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -15,9 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bootdqn.doctor import Finding, examine
-from bootdqn.envs.atari import is_atari
-from bootdqn.envs.host import EnvSource, is_compiled
-from bootdqn.errors import UserError, require
+from bootdqn.envs.host import find_source
 
 _DESCRIPTION = """Check an environment before a long run: play it at random, and say what to change.
 
@@ -48,25 +43,6 @@ def main(arguments: list[str]) -> int:
     findings = examine(find_source(options.env), steps=options.steps, seed=options.seed)
     _show(options.env, findings)
     return int(any(finding.level == "problem" for finding in findings))
-
-
-def find_source(name: str) -> EnvSource:
-    """What `name` means: that name, or the callable that it gives as module:callable."""
-    module_name, _, attribute = name.partition(":")
-    # What Gymnasium calls module:name has a version, as in ale_py:ALE/Pong-v5, and is no identifier.
-    if is_compiled(name) or is_atari(name) or not attribute.isidentifier():
-        return name
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does: people keep environments next to their scripts
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UserError(f"cannot import {module_name!r} of {name!r}: {reason}") from None
-    maker: Any = getattr(module, attribute, None)
-    require(callable(maker), f"{module_name!r} has no callable {attribute!r}")
-    return maker
 
 
 def _show(env: str, findings: list[Finding]) -> None:

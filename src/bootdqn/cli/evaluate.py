@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.cards import card_of
+from bootdqn.errors import UserError, require
 from bootdqn.loops.evaluate import policy_name
 from bootdqn.model import BootstrappedDQN, Policy
-from bootdqn.runs.directory import provenance, write_json
+from bootdqn.runs.directory import provenance, require_writable, write_json
 
 _DESCRIPTION = """Let the model of a run, or of a model file, play.
 
@@ -36,8 +37,8 @@ class Options:
     """How many; of every policy, with --report-card."""
     policy: Policy = "vote"
     """What most heads prefer, what is best on average over heads, or what one head prefers."""
-    head: int = 0
-    """Which one, for --policy head."""
+    head: int | None = None
+    """Which one, for --policy head; by default the first."""
     report_card: bool = False
     """The vote, the mean and every head alone."""
     seed: int = 0
@@ -49,8 +50,11 @@ class Options:
 def main(arguments: list[str]) -> int:
     """Load, play, and show."""
     options = tyro.cli(Options, prog="bootdqn evaluate", description=_DESCRIPTION, args=arguments)
-    path = options.run / "models" / f"{options.model}.safetensors" if options.run.is_dir() else options.run
-    model = BootstrappedDQN.load(path)
+    require(options.head is None or options.policy == "head", "--head belongs to --policy head")
+    if options.json is not None:
+        require_writable(options.json)
+    model = BootstrappedDQN.load(_model_file(options.run, options.model))
+    head = options.head or 0
     card: dict[str, Any] = {}
     if options.report_card:
         found = model.report_card(options.episodes, seed=options.seed)
@@ -58,8 +62,8 @@ def main(arguments: list[str]) -> int:
         show_report_card(f"{options.episodes} episodes each", card)
         returns = {policy_name(e.policy): e.returns for e in found}
     else:
-        name = f"head {options.head}" if options.policy == "head" else options.policy
-        played = model.evaluate(options.episodes, options.policy, head=options.head, seed=options.seed)
+        name = f"head {head}" if options.policy == "head" else options.policy
+        played = model.evaluate(options.episodes, options.policy, head=head, seed=options.seed)
         returns = {name: played}
         print(
             f"{model.config.env}, {options.episodes} episodes by {name}: mean {played.mean():.2f}, "
@@ -70,6 +74,18 @@ def main(arguments: list[str]) -> int:
         record = {"command": command, "returns": {name: values.tolist() for name, values in returns.items()}}
         write_json(options.json, record | card | provenance())
     return 0
+
+
+def _model_file(run: Path, name: str) -> Path:
+    """The model that is meant: of a run, that of this name; of a run over several seeds, one has to be chosen."""
+    if not run.is_dir():
+        return run
+    path = run / "models" / f"{name}.safetensors"
+    others = sorted(map(str, (run / "models").glob("*.safetensors")))
+    if not path.exists() and others:
+        raise UserError(f"{run} has a model for every seed; choose one, as in: bootdqn evaluate {others[0]}")
+    require(path.exists(), f"no model at {path}; is {run} the directory of a run that has ended?")
+    return path
 
 
 def show_report_card(title: str, card: dict[str, Any]) -> None:

@@ -41,6 +41,10 @@ def _show() -> None:
         for preset, options in entry.presets.items():
             console.print(f"  {preset}: " + ", ".join(f"{option}={value}" for option, value in options.items()))
         console.print(f"options follow: [cyan]{entry.example},{entry.example_options}[/cyan]\n")
+    console.print(
+        "[bold]any environment of Gymnasium[/bold] with discrete actions, for example [cyan]CartPole-v1[/cyan]"
+    )
+    console.print("[bold]atari[/bold]  Atari games; for example [cyan]atari:breakout[/cyan]\n")
     table = Table(title="deep agents", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")
     table.add_column("differs from boot in")

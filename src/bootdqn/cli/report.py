@@ -12,7 +12,7 @@ from bootdqn.errors import require
 from bootdqn.report.page import Report
 from bootdqn.report.pieces import count
 from bootdqn.report.serve import serve
-from bootdqn.runs.directory import write_atomically
+from bootdqn.runs.directory import require_writable, write_atomically
 
 _DESCRIPTION = """Make one HTML page of runs and experiments: tables, curves, X-rays, head report cards and videos.
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
     if options.serve:
         serve(report, options.port)
         return 0
-    require(not options.out.is_dir(), f"{options.out} is a directory; give --out the name of a file")
+    require_writable(options.out)
     page = report.page().encode(errors="replace")  # of a file's name that is no text
     write_atomically(options.out, page)
     made = f"{count(report.num_runs, 'run')}, {count(report.num_experiments, 'experiment')}"

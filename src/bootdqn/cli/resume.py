@@ -9,7 +9,7 @@ from typing import Annotated
 import tyro
 
 from bootdqn.cli.train import finish_gym_run, show_result
-from bootdqn.errors import UserError, require
+from bootdqn.errors import UserError
 from bootdqn.gym_run import GymRun
 from bootdqn.runs.directory import read_json
 from bootdqn.training import resume_training
@@ -35,8 +35,6 @@ class Options:
 def main(arguments: list[str]) -> int:
     """Find out what kind of run it is, and go on."""
     options = tyro.cli(Options, prog="bootdqn resume", description=_DESCRIPTION, args=arguments)
-    record = read_json(options.run / "run.json")
-    require(record.get("status") != "finished", f"{options.run} is finished; there is nothing to go on with")
     config = read_json(options.run / "config.json")
     if "steps" in config:
         return finish_gym_run(GymRun.resume(options.run, address=options.address), tensorboard=options.tensorboard)

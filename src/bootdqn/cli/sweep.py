@@ -92,6 +92,12 @@ def main(arguments: list[str]) -> int:
     trials = make_grid(options.envs, options.agents, seeds, options.settings)
     experiment = grid_experiment(trials, options.settings)
     out = options.out or Path("runs") / f"sweep-{datetime.now():%Y%m%d-%H%M%S}"
+    strangers = sorted({path.stem for path in (out / "trials").glob("*.json")} - {trial.name for trial in trials})
+    require(
+        not strangers,
+        f"{out} holds results of another sweep, such as {strangers[:1]}, which this one does not have; choose "
+        "another --out, or ask for those, too",
+    )
     with make_executor(options.engine) as executor:
         end = run_sweep(
             experiment,

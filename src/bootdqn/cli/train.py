@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +18,13 @@ from bootdqn.agent import GYM_AGENTS, AgentConfig
 from bootdqn.cards import card_of
 from bootdqn.cli.evaluate import show_report_card
 from bootdqn.envs.atari import is_atari
-from bootdqn.envs.host import Vectorization, is_gymnasium
-from bootdqn.errors import require_known
+from bootdqn.envs.catalog import ENVS
+from bootdqn.envs.host import Vectorization, is_on_host, require_env
+from bootdqn.errors import UserError, require_known
 from bootdqn.gym_run import GymConfig, GymRun, default_config
 from bootdqn.loops.compiled import EpisodeMetrics
 from bootdqn.stats import OPTIMAL_EPISODES
-from bootdqn.tabular.agents import TabularAgent
+from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
 from bootdqn.training import NAMED_AGENTS, TrainConfig, TrainResult, run_training
 
 _DESCRIPTION = """Train an agent on an environment, and leave a run directory that can be resumed.
@@ -37,7 +38,8 @@ examples:
   bootdqn train CartPole-v1 --steps 50000 --envs 4 --out runs/cartpole
 
 `bootdqn list` names our environments, their options, and agents; any Gymnasium environment with discrete actions
-will do, too. Options below show the chosen agent's defaults, for an environment of the kind that is given."""
+will do, too, or module:callable, which makes one. Options below show the chosen agent's defaults, for the kind of
+environment that is given: `bootdqn train CartPole-v1 --help` shows those for Gymnasium and Atari."""
 
 
 Config = TypeVar("Config", bound=AgentConfig | TabularAgent)
@@ -105,12 +107,17 @@ class GymOptions:
 
 def main(arguments: list[str]) -> int:
     """Parse, train, and show what came out."""
-    values = {after for flag, after in pairwise(arguments) if flag == "--out"}
-    names = [argument for argument in arguments if argument not in values]
+    places = [after for flag, after in pairwise(range(len(arguments))) if arguments[flag] == "--out"]
+    names = [name for at, name in enumerate(arguments) if at not in places and not name.startswith("-")]
+    if arguments and arguments[0] in names:  # else it is found among the values of options
+        require_env(arguments[0])
     games = [name for name in names if is_atari(name)]
-    on_gymnasium = bool(games) or any(is_gymnasium(name) for name in names)
+    on_gymnasium = any(map(is_on_host, names))
+    _require_options_of(on_gymnasium, arguments)
     agents: dict[str, Any] = {**GYM_AGENTS} if on_gymnasium else NAMED_AGENTS
-    agent = _agent_name(arguments, agents)
+    agent = _agent_name(arguments)
+    if on_gymnasium and agent in TABULAR_AGENTS:
+        raise UserError(f"{agent} sees the state, so it is for {', '.join(ENVS)}; here are {', '.join(agents)}")
     named = agents[agent]
     kind: Any = GymOptions if on_gymnasium else Options[type(named)]  # the class decides which flags there are
     default: Any = Options(env=tyro.MISSING, agent=agent, config=named)
@@ -183,12 +190,32 @@ def finish_gym_run(run: GymRun, *, tensorboard: bool = False) -> int:
     return 0 if complete else 130
 
 
-def _agent_name(arguments: list[str], agents: dict[str, Any]) -> str:
+def _require_options_of(on_gymnasium: bool, arguments: list[str]) -> None:
+    """Refuse options that only the other kind of environment has, and say what to do."""
+    ours, theirs = (
+        {f"--{field.name.removeprefix('num_').replace('_', '-')}" for field in fields(kind)}
+        for kind in (Options, GymOptions)
+    )
+    given = [argument.partition("=")[0] for argument in arguments]
+    for flag in given:
+        if on_gymnasium and flag in ours - theirs:
+            raise UserError(
+                f"{flag} is for our own environments ({', '.join(ENVS)}); on others a run has --steps and one "
+                "--seed, and `bootdqn sweep` trains several"
+            )
+        if not on_gymnasium and flag in theirs - ours:
+            raise UserError(
+                f"{flag} is for Gymnasium environments and Atari games; on {', '.join(ENVS)} a run has --episodes "
+                "and --seeds"
+            )
+
+
+def _agent_name(arguments: list[str]) -> str:
     """The named configuration whose values are the defaults of all other flags."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--agent", default="boot")
     name = parser.parse_known_args(arguments)[0].agent
-    require_known("agent", name, agents)
+    require_known("agent", name, NAMED_AGENTS)
     return name
 
 

@@ -18,7 +18,7 @@ from bootdqn.watch import learning, learning_scenes, playing_scenes
 from bootdqn.watch.models import MODEL_SUFFIX, find_snapshots
 from bootdqn.watch.playing import make_players
 from bootdqn.watch.stages import make_stage
-from bootdqn.watch.video import Video, require_writable, write_video
+from bootdqn.watch.video import Video, require_video, write_video
 
 _DESCRIPTION = """Make a video of what the heads think.
 
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
     require(options.seed is None or options.seed >= 0, f"--seed must not be negative, got {options.seed}")
     stem = options.run.with_suffix("") if is_model else options.run / "watch"
     out = options.out or stem.with_name(f"{stem.name}{'-heads' if options.heads else ''}.mp4")
-    require_writable(out)
+    require_video(out)
     if "episodes" in config:
         video = _watch_learning(options, out)
     elif is_model or "steps" in config:

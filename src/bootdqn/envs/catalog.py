@@ -73,9 +73,10 @@ def make_env(spec: str) -> Env:
             `name=value`, a bare name for true, or the name of a preset.
     """
     head, *options = spec.split(",")
-    family, has_size, size = head.partition(":")
-    family = family.replace("-", "_")
-    require_known("environment", family, ENVS)
+    given, has_size, size = head.partition(":")
+    family = given.replace("-", "_")
+    if family not in ENVS:
+        require_known("environment", given, ENVS)
     entry = ENVS[family]
     needs_size = _defaults(entry)[entry.size_field] is dataclasses.MISSING
     require(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
@@ -17,7 +20,7 @@ from bootdqn.envs.atari import AtariEnvs, is_atari
 from bootdqn.envs.catalog import ENVS, make_env
 from bootdqn.envs.gym import GymnasiumEnv
 from bootdqn.envs.observations import Observations, action_count, space_layout
-from bootdqn.errors import UserError, require
+from bootdqn.errors import UserError, require, require_known
 from bootdqn.memory import keep_large_blocks
 from bootdqn.types import HostStep
 
@@ -104,8 +107,44 @@ def is_compiled(name: str) -> bool:
 
 
 def is_gymnasium(name: str) -> bool:
-    """Whether a name looks like that of an environment that Gymnasium makes."""
-    return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None
+    """Whether a name looks like that of an environment that Gymnasium makes, or a function: module:callable."""
+    return name in gymnasium.registry or re.search(r"-v\d+$", name) is not None or _is_maker(name)
+
+
+def is_on_host(name: str) -> bool:
+    """Whether a name looks like that of an environment that steps in Python."""
+    return is_atari(name) or is_gymnasium(name)
+
+
+def require_env(name: str) -> None:
+    """Raise `UserError` with the nearest name unless this looks like that of an environment."""
+    if not (is_on_host(name) or is_compiled(name)):
+        family = name.partition(":")[0].partition(",")[0]
+        known = [*ENVS, "atari:GAME, MODULE:CALLABLE or any environment of Gymnasium, such as CartPole-v1"]
+        require_known("environment", family, known, more=gymnasium.registry)
+
+
+def find_source(source: EnvSource) -> EnvSource:
+    """What is meant: `source`, or the function that it names as module:callable."""
+    if not isinstance(source, str) or not _is_maker(source):
+        return source
+    module_name, _, attribute = source.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does: people keep environments next to their scripts
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(f"cannot import {module_name!r} of {source!r}: {reason}") from None
+    maker: Any = getattr(module, attribute, None)
+    require(callable(maker), f"{module_name!r} has no callable {attribute!r}")
+    return maker
+
+
+def _is_maker(name: str) -> bool:
+    """Whether a name is module:callable; what Gymnasium calls module:name has a version, and is no identifier."""
+    return name.partition(":")[2].isidentifier() and not (is_compiled(name) or is_atari(name))
 
 
 def make_more(source: EnvSource, num_envs: int) -> Envs:
@@ -120,8 +159,12 @@ def make_one(source: EnvSource, render_mode: str | None = None) -> gymnasium.Env
         source: what to make.
         render_mode: how it shall draw itself, where a name is given that Gymnasium makes.
     """
+    source = find_source(source)
     if isinstance(source, str):
-        require(not is_atari(source), f"{source} is played in slots and is no single Gymnasium environment")
+        require(
+            not is_atari(source),
+            f"{source} is no single Gymnasium environment: games are played in slots, by `bootdqn train {source}`",
+        )
         if is_compiled(source):
             return GymnasiumEnv(make_env(source))
         # Not every environment knows the word.
@@ -153,6 +196,7 @@ def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization
         vectorization: how slots are carried out.
     """
     require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
+    source = find_source(source)
     if isinstance(source, str) and is_atari(source):  # which has slots of its own, whatever is asked for
         keep_large_blocks()  # here, as nothing has been computed before there is an environment
         return AtariEnvs(source, num_envs)

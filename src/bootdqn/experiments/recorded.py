@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from bootdqn.envs.atari import is_atari
 from bootdqn.envs.catalog import env_spec, make_env
-from bootdqn.envs.host import is_gymnasium
+from bootdqn.envs.host import is_on_host
 from bootdqn.errors import require, require_known
 from bootdqn.experiments.runner import Context
 from bootdqn.gym_run import GymConfig, GymRun, default_config, parse_config
@@ -79,7 +78,7 @@ def require_same(config: TrainConfig | GymConfig, path: Path) -> None:
 
 def default_run(env: str, agent: str) -> TrainConfig | GymConfig:
     """The run of a named agent on an environment, with the default of every field."""
-    if is_atari(env) or is_gymnasium(env):
+    if is_on_host(env):
         return default_config(env, agent)
     require_known("agent", agent, NAMED_AGENTS)
     return TrainConfig(env=env_spec(make_env(env)), agent_name=agent, agent=NAMED_AGENTS[agent])

@@ -264,6 +264,10 @@ def find_results(
         command: as for `run_sweep`.
         show: is told how much there is.
     """
+    require(
+        (out / "sweep.json").exists() or any(experiment.find(trial.config, out) is not None for trial in trials),
+        f"there is nothing to draw in {out}: none of {len(trials)} trials has a result; leave out --only-draw",
+    )
     _require_ours(out, about)
     if not (out / "sweep.json").exists():
         write_json(out / "sweep.json", {**about, "command": command, **provenance()})

@@ -151,11 +151,17 @@ def _try_lock(path: Path) -> IO[bytes] | None:
         file.close()  # of a file that its last owner has just removed
 
 
+def require_unfinished(path: Path) -> None:
+    """Refuse to go on with a run that got to its end."""
+    finished = read_json(path / "run.json").get("status") == "finished"
+    require(not finished, f"{path} is finished; there is nothing to go on with")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """What `write_json` wrote, if it is an object."""
     try:
         value = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise UserError(f"no file {path}; is {path.parent} a run directory?") from None
     except (ValueError, RecursionError):
         raise UserError(f"{path} is damaged: it is not JSON") from None
@@ -186,6 +192,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError:
         temporary.unlink(missing_ok=True)  # on a full disk, make room
         raise
+
+
+def require_writable(path: Path) -> None:
+    """Refuse a place where no file can be written; to be called before the work whose result goes there."""
+    require(not path.is_dir(), f"{path} is a directory; give the name of a file")
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    require(folder.is_dir() and os.access(folder, os.W_OK), f"cannot write to {folder}; choose another place")
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:

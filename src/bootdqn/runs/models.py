@@ -27,11 +27,12 @@ def save_model(path: Path, params: Params, about: dict[str, Any]) -> None:
 
 def read_model(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Arrays by name, and what explains them."""
+    require(not path.is_dir(), f"{path} is a directory; give a model file, such as {path}/models/last.safetensors")
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             header = json.loads((file.metadata() or {}).get("bootdqn", "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-    except (FileNotFoundError, IsADirectoryError):
+    except FileNotFoundError:
         raise UserError(f"no model file at {path}") from None
     except (safetensors.SafetensorError, OSError, ValueError, RecursionError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not a readable model file: {error}") from None

@@ -41,10 +41,12 @@ def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[GymConfig, list[Sn
         return config, [snapshot]
     config = parse_config(read_json(run / "config.json"), run / "config.json")
     last = run / "models" / "last.safetensors"
-    require(
-        bool(files) or last.exists(),
-        f"no model file at {last}, as the run has not ended; --from {run / 'checkpoints'} shows its checkpoints",
-    )
+    if not files and not last.exists():
+        checkpoints = run / "checkpoints"
+        why = "it is not with the other results of the run; train again, by the command in its run.json"
+        if checkpoints.is_dir():
+            why = f"the run has not ended; --from {checkpoints} shows its checkpoints"
+        raise UserError(f"no model file at {last}: {why}")
     snapshots = []
     for path in files or [last]:
         checkpoints = list(_checkpoints(path))

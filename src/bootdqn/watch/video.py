@@ -15,6 +15,7 @@ from typing import NamedTuple
 from PIL import GifImagePlugin, Image, ImageChops
 
 from bootdqn.errors import UserError, require
+from bootdqn.runs.directory import require_writable
 
 SUFFIXES = (".mp4", ".gif")
 _LONGEST_GIF_FRAME = 60_000
@@ -37,12 +38,10 @@ class Video(NamedTuple):
     """In bytes."""
 
 
-def require_writable(path: Path) -> None:
+def require_video(path: Path) -> None:
     """Raise `UserError` if no video could be written to `path`; to be called before the work."""
     require(path.suffix in SUFFIXES, f"a video ends in {' or '.join(SUFFIXES)}, got {path}")
-    require(not path.is_dir(), f"{path} is a directory; --out names a file")
-    folder = next(folder for folder in path.absolute().parents if folder.exists())
-    require(folder.is_dir() and os.access(folder, os.W_OK), f"cannot write to {folder}; choose another --out")
+    require_writable(path)
     if path.suffix == ".mp4":
         _ffmpeg()
 
