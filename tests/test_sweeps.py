@@ -312,13 +312,13 @@ def test_cores_that_would_idle_are_for_seeds_side_by_side(tmp_path, monkeypatch)
 
 def test_a_sweep_takes_no_results_from_another(tmp_path, capsys):
     out = tmp_path / "out"
-    command = ["sweep", "chain:5", "--set", "episodes=1", "--set", "hidden=4", "--out", str(out)]
-    assert main([*command, "--set", "num_heads=1"]) == 0
+    options = ["--set", "episodes=1", "--set", "hidden=4", "--set", "num_heads=1", "--out", str(out)]
+    assert main(["sweep", "chain:5", *options]) == 0
     before = (out / "results.csv").read_bytes()
-    assert main([*command, "--set", "num_heads=2"]) == 2
-    assert "holds results of another sweep, such as " in capsys.readouterr().err
+    assert main(["sweep", "chain:6", *options]) == 2
+    assert "holds results of another sweep, such as chain5-boot-seed0, which" in capsys.readouterr().err
     assert (out / "results.csv").read_bytes() == before
-    assert main([*command, "--set", "num_heads=1", "--seeds", "2"]) == 0  # more of the same
+    assert main(["sweep", "chain:5", *options, "--seeds", "2"]) == 0  # more of the same
     assert len(read_results(out)) == 2
 
 
