@@ -95,8 +95,8 @@ def main(arguments: list[str]) -> int:
     strangers = sorted({path.stem for path in (out / "trials").glob("*.json")} - {trial.name for trial in trials})
     require(
         not strangers,
-        f"{out} holds results of another sweep, such as {', '.join(strangers[:1])}, which this one does not have; choose "
-        "another --out, or ask for those, too",
+        f"{out} holds results of another sweep, such as {', '.join(strangers[:1])}, which this one does not have; "
+        "choose another --out, or ask for those, too",
     )
     with make_executor(options.engine) as executor:
         end = run_sweep(
