@@ -164,6 +164,8 @@ def test_a_run_of_another_protocol_does_not_go_on(smoke, tmp_path):
     shutil.copytree(smoke / "atari-runs" / "breakout-dqn-k1-160steps-seed0", path)
     card = json.loads((path / "protocol.json").read_text())
     (path / "protocol.json").write_text(json.dumps({**card, "ale_py": "0.1"}))
+    record = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**record, "status": "interrupted"}))
     with pytest.raises(UserError, match=r"began with another protocol: ale_py was 0.1 and is \d"):
         GymRun.resume(path, show=lambda text: None)
 

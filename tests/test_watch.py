@@ -623,7 +623,9 @@ def mistaken(runs, tmp_path_factory) -> Path:
     for name in ("chain", "cartpole", "pong"):
         shutil.copytree(runs / name, place / name)
     (place / "a.gif").mkdir()
-    for name, record in (("gone", read_json(runs / "cartpole" / "config.json")), ("neither", {})):
+    config = read_json(runs / "cartpole" / "config.json")
+    (place / "going" / "checkpoints").mkdir(parents=True)
+    for name, record in (("gone", config), ("going", config), ("neither", {})):
         write_json(place / name / "config.json", record)
     shutil.copytree(runs / "cartpole", place / "unnamed")
     config = read_json(place / "unnamed" / "config.json")
@@ -657,7 +659,8 @@ def mistaken(runs, tmp_path_factory) -> Path:
         (["{runs}/cartpole", "--from", "{runs}/pong/models/last.safetensors"], "is a model of atari:pong"),
         (["{runs}/cartpole", "--from", "{runs}/000000000100-0123.safetensors"], "no checkpoint at"),
         (["{runs}/cartpole/models/last.safetensors", "--from", "x"], "--from goes with a run directory"),
-        (["{runs}/gone"], "--from .*gone/checkpoints shows its checkpoints"),
+        (["{runs}/gone"], "it is not with the other results of the run; train again"),
+        (["{runs}/going"], "the run has not ended; --from .*going/checkpoints shows its checkpoints"),
         (["{runs}/psrl"], "psrl has no heads to watch; boot has"),
         (["{runs}/unnamed"], "has no name by which it could be made again"),
         (["{runs}/neither"], "it has neither steps nor episodes"),
