@@ -6,7 +6,7 @@ from bootdqn.envs.atari import GAMES
 from bootdqn.experiments.atari.run import atari_trial
 from bootdqn.experiments.runner import Preset, Trial
 
-_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
+_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 2, "paper": 3}
 
 
 def sweep(preset: Preset) -> list[Trial]:

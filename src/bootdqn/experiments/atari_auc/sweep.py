@@ -11,7 +11,7 @@ GAMES = (
     *("montezuma_revenge", "pong", "qbert", "seaquest", "space_invaders"),
 )
 _NUM_EPOCHS = 100
-_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
+_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 2, "paper": 3}
 
 
 def sweep(preset: Preset) -> list[Trial]:

@@ -6,7 +6,7 @@ from bootdqn.experiments.atari.run import atari_trial
 from bootdqn.experiments.runner import Preset, Trial
 
 _NUM_HEADS: dict[Preset, tuple[int, ...]] = {"smoke": (1, 2), "quick": (1, 5, 10), "paper": (1, 2, 5, 10, 20)}
-_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
+_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 2, "paper": 3}
 
 
 def sweep(preset: Preset) -> list[Trial]:

@@ -10,7 +10,7 @@ _PROBABILITIES: dict[Preset, tuple[float, ...]] = {
     "quick": (0.5, 1.0),
     "paper": (0.1, 0.25, 0.5, 0.75, 1.0),
 }
-_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 3}
+_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 2, "paper": 3}
 
 
 def sweep(preset: Preset) -> list[Trial]:
