@@ -167,9 +167,10 @@ class TrainResult:
             raise UserError(f"{self.config.agent_name} has no heads that could believe anything; boot has")
         seed = self.config.seed if seed is None else seed
         require(seed in self.params, f"seed must be one of {', '.join(map(str, self.params))}, got {seed!r}")
-        num_states = self.env.encoding.num_states
-        states = f"an observation is the number of a state, 0 to {num_states - 1}, got {obs!r}"
-        require(np.ndim(obs) == 0 and np.asarray(obs).dtype.kind in "iu" and 0 <= obs < num_states, states)
+        encoding = self.env.encoding
+        last = encoding.num_states - (encoding.kind != "one_hot")  # one more, in which DeepSea ends, has no input
+        states = f"an observation is the number of a state, 0 to {last}, got {obs!r}"
+        require(np.ndim(obs) == 0 and np.asarray(obs).dtype.kind in "iu" and 0 <= obs <= last, states)
         params = self.params[seed]
         learner = jax.eval_shape(self.agent.init, jax.random.key(0))._replace(params=params)
         return self.agent.belief(learner, jax.numpy.asarray(obs))
