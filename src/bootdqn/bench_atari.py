@@ -20,7 +20,6 @@ import optax
 
 from bootdqn.agent import ATARI_AGENTS, AgentConfig, make_agent, make_network, make_optimizer
 from bootdqn.bench import gemm_gflops, host_player
-from bootdqn.envs.atari import AtariEnvs
 from bootdqn.envs.host import make_envs
 from bootdqn.errors import UserError
 from bootdqn.loops.groups import available_cores
@@ -68,8 +67,7 @@ class AtariSpeed(NamedTuple):
 
 def measure_atari(agent: AgentConfig, *, updates: int, steps: int = 100) -> AtariSpeed:
     """Time steps and updates of an agent on Breakout, one slot."""
-    keep_large_blocks()
-    envs = AtariEnvs("atari:breakout")
+    envs = make_envs("atari:breakout")
     quiet = replace(agent, learning_start_steps=2**31 - 1, replay_capacity=max(1000, agent.batch_size))
     training = HostTraining(envs, quiet, seed=0, steps=1000)
     frames = training.frames
@@ -449,7 +447,7 @@ def _pytorch_step(config: AgentConfig, batch: Transition, threads: int) -> Calla
 
 def _environment_rate(num_envs: int, repeats: int = 3) -> float:
     """Steps a second of environments alone, under random actions: the best of several."""
-    envs = AtariEnvs("atari:breakout", num_envs)
+    envs = make_envs("atari:breakout", num_envs)
     envs.reset(range(num_envs))
     rng = np.random.default_rng(0)
 

@@ -42,10 +42,10 @@ def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[GymConfig, list[Sn
     config = parse_config(read_json(run / "config.json"), run / "config.json")
     last = run / "models" / "last.safetensors"
     if not files and not last.exists():
-        checkpoints = run / "checkpoints"
+        folder = run / "checkpoints"
         why = "it is not with the other results of the run; train again, by the command in its run.json"
-        if checkpoints.is_dir():
-            why = f"the run has not ended; --from {checkpoints} shows its checkpoints"
+        if folder.is_dir():
+            why = f"the run has not ended; --from {folder} shows its checkpoints"
         raise UserError(f"no model file at {last}: {why}")
     snapshots = []
     for path in files or [last]:
