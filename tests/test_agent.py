@@ -9,9 +9,10 @@ import numpy as np
 import optax
 import pytest
 
-from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network, make_optimizer
+from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.errors import UserError
 from bootdqn.types import Actor, Transition
+from bootdqn.updates import make_optimizer
 from helpers import VECTOR, batch, linear_learner, small_agent, trees_equal
 
 

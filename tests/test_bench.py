@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 
 from bootdqn import bench, bench_atari
-from bootdqn.agent import make_agent, make_network
 from bootdqn.cli.main import main
 from bootdqn.errors import UserError
 from bootdqn.tabular.agents import TABULAR_AGENTS
-from bootdqn.types import Encoding
 
 
 def test_flops_by_hand():
@@ -38,21 +36,19 @@ def test_flops_of_pictures_by_hand():
     assert bench_atari.picture_update_flops(10, 4, 32) == 2_780_692_480 + 2 * 32 * 5 * 9 * head
 
 
-def test_the_gradient_that_is_timed_is_that_of_an_update():
-    config = replace(bench_atari.CONFIG, num_heads=3, hidden=(8,))
-    agent = make_agent(config, make_network(config, Encoding("pictures", 4 * 84 * 84), 4), 4)
-    learner, batch = agent.init(jax.random.key(0)), bench_atari._random_batch(3, 4)
-    after, _ = jax.jit(agent.update)(learner, batch)
-    gradient = jax.jit(lambda learner, batch: bench_atari.loss_gradient(agent, learner, batch))
-    # After the first update the optimizer's running mean is 0.05 of the gradient, which sums over heads.
-    for mine, mean in zip(
-        jax.tree.leaves(gradient(learner, batch)), jax.tree.leaves(after.opt_state[0].mu), strict=True
-    ):
-        np.testing.assert_allclose(3 * mine, mean / 0.05, rtol=1e-3, atol=1e-6)
-    # And no root of the optimizer's is computed.
-    whole, part = (f.lower(learner, batch).compile().as_text() or "" for f in (jax.jit(agent.update), gradient))
-    assert "rsqrt" in whole
-    assert "rsqrt" not in part
+@pytest.mark.parametrize("kernels", ["1", "0"])
+def test_the_parts_that_are_timed_are_those_of_an_update(kernels, monkeypatch):
+    monkeypatch.setenv("BOOTDQN_KERNELS", kernels)
+    monkeypatch.setattr(bench_atari, "isolated", lambda *arguments: None)
+    monkeypatch.setattr(bench_atari, "CONFIG", replace(bench_atari.CONFIG, hidden=(8,), batch_size=4))
+    parts = bench_atari._learner_parts(3)
+    whole, *_ = parts["step"]()
+    params, state = parts["optimizer"]()
+    by_xla, *_ = parts["step by XLA"]()
+    assert os.environ["BOOTDQN_KERNELS"] == kernels
+    for ours in ((params, state), (by_xla.params, by_xla.opt_state)):
+        for mine, theirs in zip(*map(jax.tree.leaves, (ours, (whole.params, whole.opt_state))), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-7)
 
 
 def test_bench_shows_and_writes_the_same_figures(tmp_path, monkeypatch, capsys):
@@ -166,8 +162,10 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
     one, two = results["learner"]
     assert one["gflops"] == pytest.approx(bench_atari.picture_update_flops(1, 4, 4) / one["ms"] / 1e6)
     assert one["share_of_gemm_peak"] == pytest.approx(one["gflops"] / results["gemm_gflops"])
-    # Bytes of seven passes over weights and biases of the convolutions and of two heads.
-    assert two["optimizer_gb"] == pytest.approx(7 * 4 * (77_984 + 2 * (3137 * 4 + 5 * 4)) / 1e9)
+    # Bytes of six passes over weights and biases of the convolutions and of two heads, and a product with a batch.
+    assert two["optimizer_gb"] == pytest.approx(6 * 4 * (77_984 + 2 * (3137 * 4 + 5 * 4)) / 1e9)
+    assert two["optimizer_gflop"] == pytest.approx(2 * 4 * 2 * 3136 * 4 / 1e9)
+    assert results["kernels"] == "compiled"
     assert results["growth_with_heads"]["ms"] == pytest.approx(two["ms"] / one["ms"])
     rates = results["loop_steps_per_second"]
     medians = results["loop_median_steps_per_second"]
@@ -186,6 +184,7 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
     assert max(map(len, text.splitlines())) <= 100
     assert f"{rates['bootdqn, K=2, 3 slots']:.1f}" in text
     assert f"{two['gradient_ms']:.1f}" in text
+    assert f"{two['xla_ms']:.1f}" in text
 
 
 @pytest.mark.parametrize(("name", "missing"), [("peers", "haiku"), ("atari", "torch")])

@@ -1,3 +1,5 @@
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -142,13 +144,16 @@ def test_two_observations_at_once_are_each_alone_and_only_the_first_is_learned_f
     else:
         obs, free = jnp.asarray(rng.normal(size=(2, 5, 2)), jnp.float32)
 
+    def of_both(model, obs, free):
+        return model.values_of_both(model.features(obs), model.features(free))
+
     def error(params, both):
         model = eqx.combine(params, static)
-        q, q_free = jax.vmap(model.both)(obs, free) if both else (jax.vmap(model)(obs), 0.0)
+        q, q_free = jax.vmap(partial(of_both, model))(obs, free) if both else (jax.vmap(model)(obs), 0.0)
         return jnp.sum(q**2) + jnp.sum(q_free), q
 
     params, static = eqx.partition(net, eqx.is_inexact_array)
-    for each, alone in zip(jax.vmap(net.both)(obs, free), (obs, free), strict=True):
+    for each, alone in zip(jax.vmap(partial(of_both, net))(obs, free), (obs, free), strict=True):
         np.testing.assert_allclose(each, jax.vmap(net)(alone), rtol=1e-4, atol=1e-5)
     (_, q), gradient = jax.value_and_grad(error, has_aux=True)(params, True)
     (_, q_alone), gradient_alone = jax.value_and_grad(error, has_aux=True)(params, False)

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bootdqn.agent import ATARI_AGENTS, make_agent, make_network, make_optimizer
+from bootdqn.agent import ATARI_AGENTS, make_agent, make_network
 from bootdqn.errors import UserError
 from bootdqn.pictures import PictureTrunk, make_picture_trunk, product
 from bootdqn.types import Encoding, Transition
+from bootdqn.updates import make_optimizer
 
 PICTURES = Encoding("pictures", 4 * 84 * 84)
 NUM_ACTIONS = 4
@@ -80,6 +81,7 @@ def assert_close(ours: Any, theirs: Any, tolerance: float = 1e-4) -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * scale)
 
 
+@pytest.mark.parametrize("kernels", ["1", "0"], ids=["kernel", "xla"])
 @pytest.mark.parametrize(
     ("features", "count"),
     [
@@ -87,8 +89,9 @@ def assert_close(ours: Any, theirs: Any, tolerance: float = 1e-4) -> None:
         *((with_weights_each, 3), (with_weights_each_on_all, 3)),
     ],
 )
-def test_the_trunk_is_dqns(features, count):
+def test_the_trunk_is_dqns(features, count, kernels, monkeypatch):
     """Values, and gradients for all weights and biases."""
+    monkeypatch.setenv("BOOTDQN_KERNELS", kernels)
     trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, count))
     weights = jax.random.normal(jax.random.key(1), (count, 3136))
 
@@ -107,9 +110,20 @@ def test_the_trunk_is_dqns(features, count):
     assert float(theirs[0].std()) > 0.01
 
 
-def test_a_batch_is_one_product_a_layer():
+def test_a_batch_is_one_call_of_the_kernel_and_so_is_its_gradient():
     trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, 3))
-    jaxpr = jax.make_jaxpr(jax.vmap(trunk))(stacks)
+
+    def loss(trunk):
+        return jax.vmap(trunk)(stacks).sum()
+
+    program = jax.jit(jax.grad(loss)).lower(trunk).compile().as_text() or ""
+    assert program.count('custom_call_target="BootdqnTrunkForward"') == 1
+    assert program.count('custom_call_target="BootdqnTrunkBackward"') == 1
+
+
+def test_a_batch_is_one_product_a_layer_without_the_kernel():
+    trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, 3))
+    jaxpr = jax.make_jaxpr(jax.vmap(trunk.by_xla))(stacks)
     shapes = [eqn.invars[0].aval.shape for eqn in jaxpr.eqns if eqn.primitive.name == "product"]
     assert shapes == [(3 * 400, 256), (3 * 81, 512), (3 * 49, 576)]
 
@@ -154,6 +168,12 @@ def make_batch(num_heads: int) -> Transition:
     )
 
 
+@pytest.fixture(params=["1", "0"], ids=["kernel", "xla"])
+def kernels(request, monkeypatch):
+    """With our kernels, and without."""
+    monkeypatch.setenv("BOOTDQN_KERNELS", request.param)
+
+
 def gradients(num_heads: int, mask: jax.Array | float = 1.0, **options):
     """The gradient of the first update: the running mean that the optimizer keeps is 0.05 of it."""
     config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=num_heads, hidden=(8,), **options)
@@ -166,6 +186,7 @@ def gradients(num_heads: int, mask: jax.Array | float = 1.0, **options):
     return jax.tree.map(lambda mean: mean / 0.05, after.opt_state[0].mu)
 
 
+@pytest.mark.usefixtures("kernels")
 def test_masks_and_trunk_scaling_reach_the_convolutions():
     none = gradients(3, 0.0)
     assert all(not jnp.any(leaf) for leaf in jax.tree.leaves(none))

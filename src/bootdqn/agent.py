@@ -10,17 +10,17 @@ from typing import Annotated, Any, Literal, get_args
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 import tyro
 from jax import Array
 
 from bootdqn.errors import require, require_known, require_types
-from bootdqn.losses import LOSS_KINDS, LossKind, error_loss, pick, td_target
+from bootdqn.losses import LOSS_KINDS, LossKind
 from bootdqn.masks import MASK_KINDS, MaskKind, make_mask
 from bootdqn.networks import QNetwork, make_heads, make_mlp_trunk
 from bootdqn.pictures import PICTURES, make_picture_trunk
 from bootdqn.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
 from bootdqn.types import Actor, Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
+from bootdqn.updates import make_gradient, make_optimizer, make_step
 
 Acting = Literal["committed_head", "head_per_step", "vote"]
 Optimizer = Literal["adam", "rmsprop"]
@@ -208,18 +208,6 @@ def make_network(
     return network
 
 
-def make_optimizer(config: AgentConfig) -> optax.GradientTransformation:
-    """Adam, or the original DQN's centred RMSProp.
-
-    The original sums gradients over the batch and adds 0.01 under the root; ours are means, so the constant is
-    divided by the squared batch size and the step stays the same.
-    """
-    if config.optimizer == "adam":
-        return optax.adam(config.learning_rate)
-    epsilon = 0.01 / config.batch_size**2
-    return optax.rmsprop(config.learning_rate, decay=0.95, eps=epsilon, centered=True, eps_in_sqrt=True)
-
-
 def _static_part(network: Callable[[Array], QNetwork]) -> QNetwork:
     """What of a network is not trained; computed from shapes alone unless a user's trunk holds other arrays."""
     shapes = eqx.filter_eval_shape(network, jax.random.key(0))
@@ -233,23 +221,10 @@ def _is_trained(leaf: Any) -> bool:
     return isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
-def _after_heads(change: Params, gradient: Params) -> Params:
-    """The change, no part of which is ready before the heads' gradient has come to the trunk, where there is one.
-
-    That is the last that reads the weights of heads. Without this XLA copies those, in case the change overwrites
-    them first: 64 MB a step for Atari.
-    """
-    of_trunk = jax.tree.leaves(gradient.trunk)
-    if not of_trunk:
-        return change
-    ready = 0.0 * of_trunk[-1].ravel()[0]  # of its last layer, where the gradient comes first
-    return jax.tree.map(lambda leaf: leaf + ready.astype(leaf.dtype), change)
-
-
 def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_actions: int) -> Agent:
     """The agent's pure functions, for networks made by `network` (key)."""
     static = _static_part(network)
-    optimizer = make_optimizer(config)
+    optimizer, find_gradient, take_step = make_optimizer(config), make_gradient(config, static), make_step(config)
 
     def values(params: Params, obs: Array) -> Array:
         return eqx.combine(params, static)(obs)
@@ -279,29 +254,9 @@ def make_agent(config: AgentConfig, network: Callable[[Array], QNetwork], num_ac
     def epsilon(step: Array) -> Array:
         return linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_anneal_steps)
 
-    def transition_loss(params: Params, target_params: Params, transition: Transition):
-        if config.double_q:
-            q, next_q = eqx.combine(params, static).both(transition.obs, transition.next_obs)
-        else:
-            q, next_q = values(params, transition.obs), jnp.zeros(())
-        predicted = pick(q, transition.action)
-        next_target_q = values(target_params, transition.next_obs)
-        reward = jnp.clip(transition.reward, -1, 1) if config.clip_rewards else transition.reward
-        target = td_target(reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
-        return transition.mask * error_loss(target - predicted, config.loss), predicted
-
-    def batch_loss(params: Params, target_params: Params, batch: Transition):
-        losses, predicted = jax.vmap(transition_loss, in_axes=(None, None, 0))(params, target_params, batch)
-        # A mean over the batch and a sum over heads: no head's gradient depends on how many there are.
-        per_head = losses.mean(axis=0)
-        return per_head.sum(), UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
-
     def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics]:
-        gradient, metrics = jax.grad(batch_loss, has_aux=True)(learner.params, learner.target_params, batch)
-        # Else XLA fuses the optimizer into the weight gradients' matrix products, which makes them slow loops.
-        gradient = jax.lax.optimization_barrier(gradient)
-        change, opt_state = optimizer.update(gradient, learner.opt_state, learner.params)
-        params = optax.apply_updates(learner.params, _after_heads(change, gradient))
+        gradient, metrics = find_gradient(learner.params, learner.target_params, batch)
+        params, opt_state = take_step(learner.params, learner.opt_state, gradient)
         updates = learner.updates + 1
         target_params = jax.lax.cond(
             updates % config.target_period_updates == 0,

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from importlib import metadata
 from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from bootdqn.agent import ATARI_AGENTS, AgentConfig, make_agent, make_network, make_optimizer
+from bootdqn.agent import ATARI_AGENTS, AgentConfig, make_agent, make_network
 from bootdqn.bench import gemm_gflops, host_player
 from bootdqn.envs.host import make_envs
 from bootdqn.errors import UserError
+from bootdqn.kernels import why_not
 from bootdqn.loops.groups import available_cores
 from bootdqn.loops.host import HostTraining
 from bootdqn.memory import keep_large_blocks
 from bootdqn.pictures import PICTURES
 from bootdqn.runs.directory import provenance
-from bootdqn.types import Actor, Agent, Encoding, Learner, Params, Transition
+from bootdqn.types import Actor, Encoding, Transition
+from bootdqn.updates import make_gradient, make_step
 
 CONFIG = replace(
     ATARI_AGENTS["boot"],
@@ -52,6 +55,8 @@ BANDWIDTH_MEGABYTES = 256
 """Of the array that is read and written: more than caches hold."""
 _NUM_ACTIONS = 4
 """Those of Breakout."""
+_NUM_FEATURES = 3136
+"""That the convolutions return."""
 
 
 class AtariSpeed(NamedTuple):
@@ -109,18 +114,6 @@ def bandwidth(repeats: int = 10) -> float:
     return 2 * x.nbytes / best / 1e9
 
 
-def loss_gradient(agent: Agent, learner: Learner, batch: Transition) -> Params:
-    """The gradient of the mean loss of the heads: that of `agent.update`, divided by K, and nothing else of it.
-
-    The loss is what an update reports; as nothing else of the update is asked for, none of it is compiled.
-    """
-
-    def loss(params: Params) -> jax.Array:
-        return agent.update(learner._replace(params=params), batch)[1].loss
-
-    return jax.grad(loss)(learner.params)
-
-
 def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
     """The Atari benchmark: the learner's step beside PyTorch's, and the whole loop beside stable-baselines3's DQN.
 
@@ -154,7 +147,7 @@ def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
         learner.append(row)
         report(
             f"learner's step, K={heads}: {row['ms']:.1f} ms (gradient {row['gradient_ms']:.1f}, optimizer "
-            f"{row['optimizer_ms']:.1f}), PyTorch {row['pytorch_ms']:.1f} ms"
+            f"{row['optimizer_ms']:.1f}), by XLA {row['xla_ms']:.1f} ms, PyTorch {row['pytorch_ms']:.1f} ms"
         )
     turns = _time_loops(peers, report)
     rates, medians = ({name: of(rates) for name, rates in turns.items()} for of in (max, median))
@@ -176,13 +169,15 @@ def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
         "setting": f"Breakout, double-Q, centred RMSProp, batch {CONFIG.batch_size}, an update every 4 steps",
         "cores": available_cores(),
         "backend": jax.default_backend(),
+        "kernels": why_not() or "compiled",
         **provenance(),
         **{name: metadata.version(name) for name in ("torch", "stable-baselines3")},
         "gemm_gflops": peak,
         "bandwidth_gb_per_second": memory,
         "learner": learner,
         "growth_with_heads": {
-            name: learner[-1][name] / learner[0][name] for name in ("ms", "gflop", "optimizer_gb", "pytorch_ms")
+            name: learner[-1][name] / learner[0][name]
+            for name in ("ms", "xla_ms", "gflop", "optimizer_gb", "pytorch_ms")
         },
         "loop_steps_per_second": rates,
         "loop_median_steps_per_second": medians,
@@ -193,34 +188,43 @@ def bench_atari(report: Callable[[str], None]) -> dict[str, Any]:
 
 
 def _learner_parts(num_heads: int) -> dict[str, Callable[[], Any]]:
-    """What is timed of a learner: its step, the parts of that alone, acting, and the step in PyTorch."""
+    """What is timed of a learner: its step, the parts of that alone, acting, and the step by others."""
     config = replace(CONFIG, num_heads=num_heads)
     network = make_network(config, Encoding("pictures", math.prod(PICTURES)), _NUM_ACTIONS)
-    agent, optimizer = make_agent(config, network, _NUM_ACTIONS), make_optimizer(config)
-    key, batch = jax.random.key(0), _random_batch(num_heads, config.batch_size)
+    agent, key = make_agent(config, network, _NUM_ACTIONS), jax.random.key(0)
+    batch = _random_batch(num_heads, config.batch_size)
     learner = agent.init(key)
-    gradient = jax.jit(partial(loss_gradient, agent))
-
-    def step(params: Params, state: optax.OptState, gradient: Params) -> tuple[Params, optax.OptState]:
-        # Results in the order of the arguments: what is donated is matched to them one after the other.
-        change, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, change), state
-
+    _, static = eqx.partition(network(key), eqx.is_inexact_array)
+    find_gradient = jax.jit(make_gradient(config, static))
+    gradient, _ = find_gradient(learner.params, learner.target_params, batch)
     act = jax.jit(agent.act)
-    copy = jax.tree.map(jnp.copy, learner)
+    copies = [jax.tree.map(jnp.copy, learner) for _ in range(3)]
+    with without_kernels():
+        by_xla = jax.jit(make_agent(config, network, _NUM_ACTIONS).update, donate_argnums=0)
+        by_xla = by_xla.lower(learner, batch).compile()
     return {
-        "step": _chained(jax.jit(agent.update, donate_argnums=0), (learner,), batch),
-        "gradient": lambda: gradient(copy, batch),
+        "step": _chained(jax.jit(agent.update, donate_argnums=0), (copies[0],), batch),
+        "step by XLA": _chained(by_xla, (copies[1],), batch),
+        "gradient": lambda: find_gradient(learner.params, learner.target_params, batch),
         "optimizer": _chained(
-            jax.jit(step, donate_argnums=(0, 1)),
-            jax.tree.map(jnp.copy, (copy.params, copy.opt_state)),
-            gradient(copy, batch),
+            jax.jit(make_step(config), donate_argnums=(0, 1)), (copies[2].params, copies[2].opt_state), gradient
         ),
-        "act": lambda: act(key, copy, Actor(jnp.int32(0)), batch.obs[0], jnp.float32(0.01)),
+        "act": lambda: act(key, learner, Actor(jnp.int32(0)), batch.obs[0], jnp.float32(0.01)),
     } | {
         f"pytorch, {threads}": isolated(_pytorch_step, config, jax.tree.map(np.asarray, batch), threads)
         for threads in _thread_numbers()
     }
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """What is compiled meanwhile has none."""
+    before = os.environ.get("BOOTDQN_KERNELS")
+    os.environ["BOOTDQN_KERNELS"] = "0"
+    yield
+    del os.environ["BOOTDQN_KERNELS"]
+    if before is not None:
+        os.environ["BOOTDQN_KERNELS"] = before
 
 
 def isolated(make: Callable[..., Callable[..., Any]], *arguments: Any) -> Callable[..., Any]:
@@ -281,8 +285,11 @@ def _learner_row(num_heads: int, seconds: dict[str, list[float]], peak: float, m
     ms = {name: min(values) * 1e3 for name, values in seconds.items()}
     pytorch = min((name for name in seconds if name.startswith("pytorch")), key=ms.__getitem__)
     gflop = picture_update_flops(num_heads, _NUM_ACTIONS, CONFIG.batch_size) / 1e9
-    # Read the gradient, the parameters and two moments; write all but the gradient.
-    optimizer_gb = 7 * 4 * _num_parameters(num_heads) / 1e9
+    # By kernels, the gradient of the heads' weights is part of the optimizer, and is not in memory.
+    by_kernels = why_not() is None
+    optimizer_gflop = by_kernels * 2 * CONFIG.batch_size * num_heads * _NUM_FEATURES * CONFIG.hidden[0] / 1e9
+    # Read and write the parameters and two moments; read the gradient.
+    optimizer_gb = (6 + (not by_kernels)) * 4 * _num_parameters(num_heads) / 1e9
     return {
         "heads": num_heads,
         "ms": ms["step"],
@@ -290,9 +297,11 @@ def _learner_row(num_heads: int, seconds: dict[str, list[float]], peak: float, m
         "gflop": gflop,
         "gflops": gflop / ms["step"] * 1e3,
         "share_of_gemm_peak": gflop / ms["step"] * 1e3 / peak,
+        "xla_ms": ms["step by XLA"],
         "gradient_ms": ms["gradient"],
-        "gradient_share_of_gemm_peak": gflop / ms["gradient"] * 1e3 / peak,
+        "gradient_share_of_gemm_peak": (gflop - optimizer_gflop) / ms["gradient"] * 1e3 / peak,
         "optimizer_ms": ms["optimizer"],
+        "optimizer_gflop": optimizer_gflop,
         "optimizer_gb": optimizer_gb,
         "optimizer_share_of_bandwidth": optimizer_gb / ms["optimizer"] * 1e3 / memory,
         "act_ms": ms["act"],

@@ -24,6 +24,7 @@ from bootdqn.envs.host import Envs, EnvSource, Vectorization, env_name, make_env
 from bootdqn.envs.observations import Observations
 from bootdqn.errors import UserError, require, require_known, require_types
 from bootdqn.figures import AGENT_COLOURS, save_run_curve
+from bootdqn.kernels import why_not
 from bootdqn.loops.evaluate import MEAN, VOTE, Evaluation, evaluate, make_chooser, policy_name
 from bootdqn.loops.host import Counters, Episode, HostTraining, Learned
 from bootdqn.memory import require_memory
@@ -568,6 +569,7 @@ class GymRun:
             best_return=best,
             seconds=round(seconds, 2),
             checkpoint_seconds=round(self._checkpoint_seconds, 2),
+            **({"kernels": why_not() or "compiled"} if self.training.frames else {}),
         )
 
     def _fail(self, error: BaseException) -> None:

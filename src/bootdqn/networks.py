@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from jax.custom_derivatives import SymbolicZero
 
 from bootdqn.types import Encoding
 
@@ -60,12 +63,17 @@ def _products(weight: Array, x: Array, free: Array) -> tuple[Array, Array]:
     return y[..., 0], y[..., 1]
 
 
-@_products.defjvp
-def _derivatives_of_products(primals: tuple[Array, ...], tangents: tuple[Array, ...]):
+@partial(_products.defjvp, symbolic_zeros=True)
+def _derivatives_of_products(primals: tuple[Array, ...], tangents: tuple[Any, ...]):
     weight, x, _ = primals
     weight_tangent, x_tangent, _ = tangents
     y, y_free = _products(*primals)
-    y_tangent = jnp.tensordot(weight_tangent, x, axes=1) + jnp.tensordot(weight, x_tangent, axes=1)
+    terms = []
+    if not isinstance(weight_tangent, SymbolicZero):
+        terms.append(jnp.tensordot(weight_tangent, x, axes=1))
+    if not isinstance(x_tangent, SymbolicZero):
+        terms.append(jnp.tensordot(weight, x_tangent, axes=1))
+    y_tangent = sum(terms[1:], terms[0]) if terms else jnp.zeros_like(y)
     return (y, y_free), (y_tangent, jnp.zeros_like(y_free))
 
 
@@ -107,20 +115,30 @@ class QNetwork(eqx.Module):
 
     def __call__(self, obs: Array) -> Array:
         """Values of all actions under all heads [K, A] of one observation."""
-        return self._above(self.layers[0](self._features(obs)))
+        return self.values(self.features(obs))
 
-    def both(self, obs: Array, free: Array) -> tuple[Array, Array]:
-        """Values of two observations [K, A]; no gradient comes from the second."""
+    def features(self, obs: Array) -> Array:
+        """What the heads read: the trunk's features [F], or the observed index where they look it up."""
+        if isinstance(self.layers[0], StackedTable):
+            return obs
+        return scale_gradient(self.trunk(self.encoding(obs)), self.trunk_gradient_scale)
+
+    def values(self, features: Array) -> Array:
+        """Values [K, A] from what the heads read."""
+        return self._above(self.layers[0](features))
+
+    def values_of_both(self, features: Array, free: Array) -> tuple[Array, Array]:
+        """Values of two observations [K, A] from what the heads read; no gradient comes from the second."""
         first = self.layers[0]
         if self.encoding.kind != "pictures" or isinstance(first, StackedTable):
-            return self(obs), jax.lax.stop_gradient(self(free))
+            return self.values(features), jax.lax.stop_gradient(self.values(free))
         # Nearly all numbers are in this layer, and take longer to read than to multiply.
-        y, y_free = first.both(self._features(obs), self._features(free))
+        y, y_free = first.both(features, free)
         return self._above(y), jax.lax.stop_gradient(self._above(y_free))
 
     def head(self, index: Array, obs: Array) -> Array:
         """Values of all actions [A] under one head, without computing the others."""
-        x = self._features(obs)
+        x = self.features(obs)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(index, x))
         return self.layers[-1].one(index, x)
@@ -134,12 +152,6 @@ class QNetwork(eqx.Module):
         for layer in self.layers[1:]:
             y = layer(jax.nn.relu(y))
         return y
-
-    def _features(self, obs: Array) -> Array:
-        """What the heads read: the trunk's features [F], or the observed index where they look it up."""
-        if isinstance(self.layers[0], StackedTable):
-            return obs
-        return scale_gradient(self.trunk(self.encoding(obs)), self.trunk_gradient_scale)
 
 
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:

@@ -18,6 +18,8 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from bootdqn.kernels import trunk_gradients, trunk_layers, why_not
+
 PICTURES = (4, 84, 84)
 """Shape of an observation that is a stack of pictures, the oldest first."""
 
@@ -42,6 +44,13 @@ class PictureTrunk(eqx.Module):
 
     def __call__(self, pictures: Array) -> Array:
         """Features [3136] of a stack of pictures [4, 84, 84] of bytes."""
+        parameters = tuple(jax.tree.leaves(self.layers))
+        if why_not() is None and all(leaf.dtype == jnp.float32 for leaf in parameters):
+            return _layers_p.bind(pictures[None], *parameters)[-1][0]
+        return self.by_xla(pictures)
+
+    def by_xla(self, pictures: Array) -> Array:
+        """The same without a kernel."""
         first, second, third = self.layers
         patches = jax.lax.bitcast_convert_type(_patches_of_pictures(pictures), jnp.uint8).reshape(400, 256)
         x = first(patches.astype(jnp.float32) / 255)
@@ -134,3 +143,69 @@ _product_p.def_abstract_eval(
 mlir.register_lowering(_product_p, mlir.lower_fun(jnp.matmul, multiple_results=False))
 batching.primitive_batchers[_product_p] = _product_of_batch
 ad.defbilinear(_product_p, lambda gradient, _, weight: gradient @ weight.T, _weight_gradient)
+
+
+_layers_p = Primitive("trunk_layers")
+"""The kernel (stacks of pictures [N, 4, 84, 84], parameters) -> what layers return [N, ...]; the last is for use.
+
+A primitive, so that a batch made by `jax.vmap` is a single call, and so is its gradient.
+"""
+_layers_p.multiple_results = True
+_layers_p.def_impl(jax.jit(trunk_layers))
+_layers_p.def_abstract_eval(lambda *operands: jax.tree.map(_aval, jax.eval_shape(trunk_layers, *operands)))
+mlir.register_lowering(_layers_p, mlir.lower_fun(trunk_layers, multiple_results=True))
+
+_tangent_p = Primitive("trunk_tangent")
+"""(tangents of the parameters, pictures, parameters, what layers return) -> that of the features."""
+
+
+def _aval(shape: jax.ShapeDtypeStruct) -> ShapedArray:
+    return ShapedArray(shape.shape, shape.dtype)
+
+
+def _layers_of_batch(operands: Sequence[Array], axes: Sequence[int | None]) -> tuple[list[Array], list[int]]:
+    moved = [x if axis is None else jnp.moveaxis(x, axis, 0) for x, axis in zip(operands, axes, strict=True)]
+    pictures, *parameters = moved
+    if axes[0] is not None and all(axis is None for axis in axes[1:]):
+        layers = _layers_p.bind(pictures.reshape(-1, *PICTURES), *parameters)
+        return [layer.reshape(*pictures.shape[:2], -1) for layer in layers], [0, 0, 0]
+
+    def one(own: list[Array | None]) -> list[Array]:
+        return _layers_p.bind(*(x if mine is None else mine for x, mine in zip(moved, own, strict=True)))
+
+    own = [x if axis is not None else None for x, axis in zip(moved, axes, strict=True)]
+    return jax.lax.map(one, own), [0, 0, 0]
+
+
+def _layers_and_tangents(primals: Sequence[Array], tangents: Sequence[Any]):
+    pictures, *parameters = primals
+    layers = _layers_p.bind(*primals)
+    given = [ad.instantiate_zeros(tangent) for tangent in tangents[1:]]
+    unused = [jnp.zeros_like(layer) for layer in layers[:-1]]
+    return layers, [*unused, _tangent_p.bind(*given, pictures, *parameters, *layers)]
+
+
+def _tangent(*operands: Array) -> Array:
+    tangents, pictures, parameters = operands[:6], operands[6], operands[7:13]
+
+    def features(parameters: Sequence[Array]) -> Array:
+        first, second, third = (Convolution(*parameters[i : i + 2]) for i in (0, 2, 4))
+        return jax.vmap(PictureTrunk((first, second, third)).by_xla)(pictures)
+
+    return jax.jvp(features, (parameters,), (tangents,))[1]
+
+
+def _gradients(gradient: Any, *operands: Any) -> list[Any]:
+    if isinstance(gradient, ad.Zero):
+        return [None] * len(operands)
+    pictures, parameters, layers = operands[6], operands[7:13], operands[13:]
+    return [*trunk_gradients(pictures, parameters, layers, gradient), *[None] * (len(operands) - 6)]
+
+
+batching.primitive_batchers[_layers_p] = _layers_of_batch
+ad.primitive_jvps[_layers_p] = _layers_and_tangents
+_tangent_p.def_impl(jax.jit(_tangent))
+_tangent_p.def_abstract_eval(lambda *operands: _aval(operands[-1]))
+mlir.register_lowering(_tangent_p, mlir.lower_fun(_tangent, multiple_results=False))
+batching.primitive_batchers[_tangent_p] = lambda operands, axes: (jax.vmap(_tangent, in_axes=axes)(*operands), 0)
+ad.primitive_transposes[_tangent_p] = _gradients

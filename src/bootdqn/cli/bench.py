@@ -118,14 +118,16 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
         f"memory {results['bandwidth_gb_per_second']:.1f} GB/s"
     )
     table = Table(title="one step of the learner: the best of several, ms")
-    for heading in ("K", "step", "median", "gradient", "optimizer", "act", "PyTorch"):
+    for heading in ("K", "step", "median", "gradient", "optimizer", "act", "step by XLA", "PyTorch"):
         table.add_column(heading, justify="right")
-    columns = ("ms", "median_ms", "gradient_ms", "optimizer_ms", "act_ms", "pytorch_ms")
+    columns = ("ms", "median_ms", "gradient_ms", "optimizer_ms", "act_ms", "xla_ms", "pytorch_ms")
     for row in results["learner"]:
         table.add_row(str(row["heads"]), *(f"{row[name]:.1f}" for name in columns))
     growth = results["growth_with_heads"]
-    table.add_row("ratio", f"{growth['ms']:.2f}", *[""] * 4, f"{growth['pytorch_ms']:.2f}")
+    growths = (f"{growth[name]:.2f}" for name in ("xla_ms", "pytorch_ms"))
+    table.add_row("ratio", f"{growth['ms']:.2f}", *[""] * 4, *growths)
     console.print(table)
+    console.print(f"kernels: {results['kernels']}")
     for row in results["learner"]:
         console.print(
             f"K={row['heads']}: {row['gflop']:.2f} GFLOP a step, {row['gflops']:.0f} GFLOP/s, "
