@@ -25,6 +25,7 @@ from bootdqn.experiments.atari import run as atari
 from bootdqn.experiments.catalog import EXPERIMENTS
 from bootdqn.experiments.runner import Context, read_results
 from bootdqn.gym_run import GymRun, default_config
+from bootdqn.kernels import why_not
 from bootdqn.loops.evaluate import VOTE, evaluate, make_chooser
 from bootdqn.loops.host import HostTraining
 from bootdqn.loops.slots import make_acting, make_slots
@@ -131,6 +132,8 @@ def test_experiments_share_runs(smoke, capsys):
         0.0,
         108_000,
     )
+    record = json.loads((smoke / "atari-runs" / runs[0] / "run.json").read_text())
+    assert record["kernels"] == (why_not() or "compiled")
     # Evaluated at half time by vote, in the end by everybody.
     policies = [row["policy"] for row in mine if row["agent"] == "boot"]
     assert policies == ["vote", "vote", "mean", "head 0", "head 1"]

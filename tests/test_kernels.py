@@ -18,9 +18,11 @@ from bootdqn.agent import ATARI_AGENTS, make_agent, make_network
 from bootdqn.kernels import OuterProducts, centred_rmsprop
 from bootdqn.pictures import make_picture_trunk
 from bootdqn.types import Encoding
-from test_pictures import make_batch
+from test_pictures import make_batch, pictures
 
-assert kernels.why_not() is None  # for these tests a C++ compiler is needed
+pytestmark = pytest.mark.skipif(
+    kernels.why_not() is not None and "CI" not in os.environ, reason=f"no kernels here: {kernels.why_not()}"
+)
 step = jax.jit(centred_rmsprop, static_argnames=("rate", "decay", "epsilon"))
 
 
@@ -82,6 +84,17 @@ def test_what_is_not_a_number_stays_so(parameter):
     features = kernels.trunk_layers(jnp.zeros((1, 4, 84, 84), np.uint8) + 100, *map(jnp.asarray, parameters))[-1]
     assert np.isnan(np.asarray(features).reshape(49, 64)[:, 7]).all()
     assert np.isfinite(np.delete(np.asarray(features).reshape(49, 64), 7, axis=1)).all()
+
+
+def test_a_batch_is_one_call_of_the_kernel_and_so_is_its_gradient():
+    trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, 3))
+
+    def loss(trunk):
+        return jax.vmap(trunk)(stacks).sum()
+
+    program = jax.jit(jax.grad(loss)).lower(trunk).compile().as_text() or ""
+    assert program.count('custom_call_target="BootdqnTrunkForward"') == 1
+    assert program.count('custom_call_target="BootdqnTrunkBackward"') == 1
 
 
 def updated(monkeypatch, switch: str, **options):

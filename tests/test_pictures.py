@@ -110,17 +110,6 @@ def test_the_trunk_is_dqns(features, count, kernels, monkeypatch):
     assert float(theirs[0].std()) > 0.01
 
 
-def test_a_batch_is_one_call_of_the_kernel_and_so_is_its_gradient():
-    trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, 3))
-
-    def loss(trunk):
-        return jax.vmap(trunk)(stacks).sum()
-
-    program = jax.jit(jax.grad(loss)).lower(trunk).compile().as_text() or ""
-    assert program.count('custom_call_target="BootdqnTrunkForward"') == 1
-    assert program.count('custom_call_target="BootdqnTrunkBackward"') == 1
-
-
 def test_a_batch_is_one_product_a_layer_without_the_kernel():
     trunk, stacks = make_picture_trunk(jax.random.key(0)), jnp.asarray(pictures(0, 3))
     jaxpr = jax.make_jaxpr(jax.vmap(trunk.by_xla))(stacks)
