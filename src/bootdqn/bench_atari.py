@@ -221,10 +221,12 @@ def without_kernels() -> Iterator[None]:
     """What is compiled meanwhile has none."""
     before = os.environ.get("BOOTDQN_KERNELS")
     os.environ["BOOTDQN_KERNELS"] = "0"
-    yield
-    del os.environ["BOOTDQN_KERNELS"]
-    if before is not None:
-        os.environ["BOOTDQN_KERNELS"] = before
+    try:
+        yield
+    finally:
+        del os.environ["BOOTDQN_KERNELS"]
+        if before is not None:
+            os.environ["BOOTDQN_KERNELS"] = before
 
 
 def isolated(make: Callable[..., Callable[..., Any]], *arguments: Any) -> Callable[..., Any]:

@@ -24,6 +24,10 @@ PICTURES = (4, 84, 84)
 """Shape of an observation that is a stack of pictures, the oldest first."""
 
 
+_SHAPES = [(256, 32), (32,), (512, 64), (64,), (576, 64), (64,)]
+"""Of DQN's weights and biases, layer by layer."""
+
+
 class Convolution(eqx.Module):
     """A convolution on patches, followed by a rectifier."""
 
@@ -44,8 +48,10 @@ class PictureTrunk(eqx.Module):
 
     def __call__(self, pictures: Array) -> Array:
         """Features [3136] of a stack of pictures [4, 84, 84] of bytes."""
-        parameters = tuple(jax.tree.leaves(self.layers))
-        if why_not() is None and all(leaf.dtype == jnp.float32 for leaf in parameters):
+        parameters = jax.tree.leaves(self.layers)
+        shapes = [leaf.shape for leaf in parameters if leaf.dtype == jnp.float32]
+        fits = (pictures.shape, pictures.dtype, shapes) == (PICTURES, jnp.uint8, _SHAPES)
+        if fits and why_not() is None:
             return _layers_p.bind(pictures[None], *parameters)[-1][0]
         return self.by_xla(pictures)
 
@@ -61,7 +67,7 @@ class PictureTrunk(eqx.Module):
 def make_picture_trunk(key: Array) -> PictureTrunk:
     """A `PictureTrunk` whose numbers start uniform within 1 / sqrt(in), as those of heads do."""
     layers = []
-    for k, (num_in, num_out) in zip(jax.random.split(key, 3), ((256, 32), (512, 64), (576, 64)), strict=True):
+    for k, (num_in, num_out) in zip(jax.random.split(key, 3), _SHAPES[::2], strict=True):
         draw = jax.random.uniform(k, (num_in + 1, num_out), minval=-1, maxval=1) / math.sqrt(num_in)
         layers.append(Convolution(draw[1:], draw[0]))
     return PictureTrunk(tuple(layers))

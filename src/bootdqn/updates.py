@@ -77,12 +77,15 @@ def make_gradient(
         biases = jnp.broadcast_to(bias[None], (len(batch.action), *bias.shape))
         rest = _with_first_layer(params, None, None)
         (gradient, left), (metrics, features) = jax.grad(loss, argnums=(0, 1), has_aux=True)(rest, biases)
+        if features.ndim > 2:  # a trunk of the user's own may have others for every head
+            return whole(params, target_params, batch)
         return _with_first_layer(gradient, OuterProducts(left, features), left.sum(axis=0)), metrics
 
     def gradient(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
-        large = config.optimizer == "rmsprop" and static.encoding.kind == "pictures"
-        by_kernel = large and why_not() is None and params.layers[0].weight.dtype == jnp.float32
-        return (in_factors if by_kernel else whole)(params, target_params, batch)
+        is_large = config.optimizer == "rmsprop" and static.encoding.kind == "pictures"
+        if not is_large or params.layers[0].weight.dtype != jnp.float32 or why_not() is not None:
+            return whole(params, target_params, batch)
+        return in_factors(params, target_params, batch)
 
     return gradient
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jaxlib.version
 import numpy as np
 from jax import Array
 
@@ -40,15 +42,15 @@ def why_not() -> str | None:
 def _why_not_here() -> str | None:
     if jax.default_backend() != "cpu":
         return "they are for CPUs"
-    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
-    if compiler is None:
+    compiler = shlex.split(os.environ.get("CXX", "")) or [*filter(shutil.which, ("c++", "g++", "clang++"))][:1]
+    if not compiler:
         return "there is no C++ compiler (c++, g++ or clang++)"
     try:
         library = ctypes.CDLL(str(compiled(compiler)))
         handlers = [jax.ffi.pycapsule(getattr(library, name)) for name in _HANDLERS]
     except subprocess.CalledProcessError as error:
-        lines = (error.stderr or str(error)).strip().splitlines()
-        return f"{compiler} does not compile them: {next((line for line in lines if 'error' in line), lines[0])}"
+        lines = [*(error.stderr or "").splitlines(), str(error)]
+        return f"{compiler[0]} does not compile them: {next(filter(_says_why, lines), lines[-1])}"
     except (OSError, RuntimeError, AttributeError, subprocess.TimeoutExpired) as error:
         return str(error)
     for name, handler in zip(_HANDLERS, handlers, strict=True):
@@ -56,29 +58,44 @@ def _why_not_here() -> str | None:
     return None
 
 
-def compiled(compiler: str) -> Path:
-    """The library of all kernels: compiled now, or when somebody first asked for the same."""
+def _says_why(line: str) -> bool:
+    return "error" in line
+
+
+def compiled(compiler: Sequence[str]) -> Path:
+    """The library of all kernels: compiled now, or when somebody first asked for the same.
+
+    Its name has a checksum of what it is made from, and a file beside it has its own: to load a library that was
+    damaged would end the process.
+    """
     folder = Path(__file__).parent
-    version = subprocess.run(
-        [compiler, "--version"], capture_output=True, text=True, check=True, timeout=60
-    ).stdout
     texts = [path.read_text() for path in sorted([*folder.glob("*.h"), *folder.glob("*.cc")])]
-    about = (texts, metadata.version("jaxlib"), compiler, version, _FLAGS)
-    cached = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "bootdqn"
-    path = cached / f"kernels-{hashlib.sha256(repr(about).encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        cached.mkdir(parents=True, exist_ok=True)
+    about = (texts, jaxlib.version.__version__, platform.machine(), *compiler, _run(*compiler, "--version"), _FLAGS)
+    cached = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "bootdqn"
+    path = cached / f"kernels-{_checksum(repr(about).encode())[:16]}.so"
+    proof = path.with_suffix(".sha256")
+    if not (path.exists() and proof.exists() and proof.read_text() == _checksum(path.read_bytes())):
+        cached.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cached) as own:  # so that nobody sees half of it
             made = Path(own) / path.name
-            subprocess.run(
-                [compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", *map(str, folder.glob("*.cc")), "-o", str(made)],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=_COMPILING_SECONDS,
-            )
+            sources = map(str, folder.glob("*.cc"))
+            _run(*compiler, *_FLAGS, f"-I{jax.ffi.include_dir()}", *sources, "-o", str(made))
+            own_proof = made.with_suffix(".sha256")
+            own_proof.write_text(_checksum(made.read_bytes()))
             made.replace(path)
+            own_proof.replace(proof)
     return path
+
+
+def _run(*command: str) -> str:
+    """What a command prints."""
+    return subprocess.run(
+        command, capture_output=True, text=True, errors="replace", check=True, timeout=_COMPILING_SECONDS
+    ).stdout
+
+
+def _checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 class OuterProducts(NamedTuple):

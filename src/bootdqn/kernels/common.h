@@ -1,4 +1,4 @@
-// What kernels share: vectors of floats, versions for several processors, and work for the threads that XLA lends.
+// What kernels share: code for the processor at hand, vectors of floats, and work for the threads that XLA lends.
 
 #pragma once
 
@@ -14,10 +14,40 @@
 #include "xla/ffi/api/ffi.h"
 
 #define INLINE __attribute__((always_inline)) inline
+// Of a lambda, after its parameters.
+#define INLINED __attribute__((always_inline))
+
 #if defined(__x86_64__)
-#define FOR_EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+
+template <typename Work>
+__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))) void RunWithAVX512(const Work &work) {
+  work();
+}
+
+template <typename Work>
+__attribute__((target("avx2,fma"))) void RunWithAVX2(const Work &work) {
+  work();
+}
+
+// Calls `work`, which is inlined into a function for the instructions that the processor has.
+template <typename Work>
+void RunFast(const Work &work) {
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) {
+    RunWithAVX512(work);
+  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    RunWithAVX2(work);
+  } else {
+    work();
+  }
+}
+
 #else
-#define FOR_EVERY_PROCESSOR
+
+template <typename Work>
+void RunFast(const Work &work) {
+  work();
+}
+
 #endif
 
 // GCC and Clang lower it to what the processor has.

@@ -86,16 +86,22 @@ INLINE void ChangeRows(const Step &step, int64_t row) {
   }
 }
 
-FOR_EVERY_PROCESSOR
-void ChangeRange(const Step &step, int64_t row, int64_t end) {
-  for (; row + kRows <= end; row += kRows) ChangeRows<kRows>(step, row);
-  for (; row < end; ++row) ChangeRows<1>(step, row);
+void ChangeRange(const Step &step, int64_t begin, int64_t end) {
+  RunFast([&]() INLINED {
+    int64_t row = begin;
+    for (; row + kRows <= end; row += kRows) ChangeRows<kRows>(step, row);
+    for (; row < end; ++row) ChangeRows<1>(step, row);
+  });
 }
 
 // The results are in the memory of the first three arguments, which XLA sees to.
 ffi::Error Run(ffi::ThreadPool threads, Floats, Floats, Floats, Floats left, Floats right,
                ffi::Result<Floats> weight, ffi::Result<Floats> mean, ffi::Result<Floats> square, float rate,
                float decay, float epsilon) {
+  const bool fits = left.dimensions().size() == 2 && right.dimensions().size() == 2 &&
+                    left.dimensions()[1] == right.dimensions()[0] &&
+                    int64_t(weight->element_count()) == left.dimensions()[0] * right.dimensions()[1];
+  if (!fits) return ffi::Error::InvalidArgument("these outer products do not make an array like the weights");
   Step step;
   step.weight = weight->typed_data(), step.mean = mean->typed_data(), step.square = square->typed_data();
   step.left = left.typed_data(), step.right = right.typed_data();

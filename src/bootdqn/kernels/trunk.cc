@@ -193,13 +193,14 @@ struct Layer {
   const float *packed, *bias;
 };
 
-FOR_EVERY_PROCESSOR
 void ForwardOne(const uint8_t *pictures, const Layer layers[3], float *first, float *second, float *third) {
   const std::unique_ptr<float[]> blocks(new float[kFirst.in_size()]);
-  ToBlocks(pictures, blocks.get());
-  Forward<kFirst>(blocks.get(), layers[0].packed, layers[0].bias, first);
-  Forward<kSecond>(first, layers[1].packed, layers[1].bias, second);
-  Forward<kThird>(second, layers[2].packed, layers[2].bias, third);
+  RunFast([&]() INLINED {
+    ToBlocks(pictures, blocks.get());
+    Forward<kFirst>(blocks.get(), layers[0].packed, layers[0].bias, first);
+    Forward<kSecond>(first, layers[1].packed, layers[1].bias, second);
+    Forward<kThird>(second, layers[2].packed, layers[2].bias, third);
+  });
 }
 
 // Those of all parameters, one after the other.
@@ -218,34 +219,50 @@ struct Gradients {
   }
 };
 
-FOR_EVERY_PROCESSOR
 void BackwardOne(const uint8_t *pictures, const float *first, const float *second, const float *third,
                  const float *gradient, const float *packed_second, const float *packed_third,
                  const Gradients &to) {
   const std::unique_ptr<float[]> memory(new float[kFirst.in_size() + 2 * kFirst.out_size()]);
   float *const blocks = memory.get(), *const before = blocks + kFirst.in_size();
   float *const in = before + kFirst.out_size();
-  BackwardRectifier<kThird>(third, gradient, before, to.biases[2]);
-  BackwardWeights<kThird>(second, before, to.weights[2]);
-  BackwardInput<kThird>(before, packed_third, in);
-  BackwardRectifier<kSecond>(second, in, before, to.biases[1]);
-  BackwardWeights<kSecond>(first, before, to.weights[1]);
-  BackwardInput<kSecond>(before, packed_second, in);
-  BackwardRectifier<kFirst>(first, in, before, to.biases[0]);
-  ToBlocks(pictures, blocks);
-  BackwardWeights<kFirst>(blocks, before, to.weights[0]);
+  RunFast([&]() INLINED {
+    BackwardRectifier<kThird>(third, gradient, before, to.biases[2]);
+    BackwardWeights<kThird>(second, before, to.weights[2]);
+    BackwardInput<kThird>(before, packed_third, in);
+    BackwardRectifier<kSecond>(second, in, before, to.biases[1]);
+    BackwardWeights<kSecond>(first, before, to.weights[1]);
+    BackwardInput<kSecond>(before, packed_second, in);
+    BackwardRectifier<kFirst>(first, in, before, to.biases[0]);
+    ToBlocks(pictures, blocks);
+    BackwardWeights<kFirst>(blocks, before, to.weights[0]);
+  });
 }
+
+// Whether pictures and parameters are of the sizes that everything here is made for.
+bool Fit(const Bytes &pictures, int64_t weight1, int64_t weight2, int64_t weight3) {
+  const auto sizes = pictures.dimensions();
+  return sizes.size() == 4 && sizes[1] == kPictures && sizes[2] == kPixels && sizes[3] == kPixels &&
+         weight1 == kFirst.taps() * kFirst.outputs && weight2 == kSecond.taps() * kSecond.outputs &&
+         weight3 == kThird.taps() * kThird.outputs;
+}
+
+const char *const kMisfit = "the kernel is for pictures [N, 4, 84, 84] and DQN's convolutions";
 
 ffi::Error Forwards(ffi::ThreadPool threads, Bytes pictures, Floats weight1, Floats bias1, Floats weight2,
                     Floats bias2, Floats weight3, Floats bias3, ffi::Result<Floats> first,
                     ffi::Result<Floats> second, ffi::Result<Floats> third) {
-  const std::unique_ptr<float[]> packed(new float[weight1.element_count() + weight2.element_count() + weight3.element_count()]);
+  if (!Fit(pictures, weight1.element_count(), weight2.element_count(), weight3.element_count())) {
+    return ffi::Error::InvalidArgument(kMisfit);
+  }
+  const int64_t size = weight1.element_count() + weight2.element_count() + weight3.element_count();
+  const std::unique_ptr<float[]> packed(new float[size]);
   float *const packed1 = packed.get(), *const packed2 = packed1 + weight1.element_count();
   float *const packed3 = packed2 + weight2.element_count();
   Pack<kFirst>(weight1.typed_data(), packed1);
   Pack<kSecond>(weight2.typed_data(), packed2);
   Pack<kThird>(weight3.typed_data(), packed3);
-  const Layer layers[3] = {{packed1, bias1.typed_data()}, {packed2, bias2.typed_data()}, {packed3, bias3.typed_data()}};
+  const Layer layers[3] = {
+      {packed1, bias1.typed_data()}, {packed2, bias2.typed_data()}, {packed3, bias3.typed_data()}};
   InParallel(threads, pictures.dimensions()[0], [&](int64_t n) {
     ForwardOne(pictures.typed_data() + n * kObservation, layers, first->typed_data() + n * kFirst.out_size(),
                second->typed_data() + n * kSecond.out_size(), third->typed_data() + n * kThird.out_size());
@@ -257,6 +274,9 @@ ffi::Error Backwards(ffi::ThreadPool threads, Bytes pictures, Floats first, Floa
                      Floats weight2, Floats weight3, Floats gradient, ffi::Result<Floats> to_weight1,
                      ffi::Result<Floats> to_bias1, ffi::Result<Floats> to_weight2, ffi::Result<Floats> to_bias2,
                      ffi::Result<Floats> to_weight3, ffi::Result<Floats> to_bias3) {
+  if (!Fit(pictures, to_weight1->element_count(), weight2.element_count(), weight3.element_count())) {
+    return ffi::Error::InvalidArgument(kMisfit);
+  }
   const std::unique_ptr<float[]> packed(new float[weight2.element_count() + weight3.element_count()]);
   float *const packed2 = packed.get(), *const packed3 = packed2 + weight2.element_count();
   PackTransposed<kSecond>(weight2.typed_data(), packed2);
