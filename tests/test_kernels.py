@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -150,6 +151,26 @@ def test_an_update_by_kernels_is_that_of_xla(options, num_kernels, monkeypatch):
         assert jnp.mean(jnp.abs(mine - its)) <= 2e-3 * jnp.mean(jnp.abs(its))
     for after, before in zip(*map(jax.tree.leaves, (ours.params, ours.target_params)), strict=True):
         assert jnp.any(after != before)
+
+
+class Means(eqx.Module):
+    """A trunk with other features for every head: the mean of each picture, times a factor of the head."""
+
+    factors: jax.Array
+
+    def __call__(self, stack):
+        return self.factors[:, None] * stack.astype(jnp.float32).mean(axis=(1, 2))[None] / 255
+
+
+def test_a_trunk_with_features_for_every_head_is_left_to_xla(monkeypatch):
+    config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=3, hidden=(8,), double_q=False)
+    encoding = Encoding("pictures", 4 * 84 * 84)
+    learners = []
+    for switch in ("1", "0"):
+        monkeypatch.setenv("BOOTDQN_KERNELS", switch)
+        agent = make_agent(config, make_network(config, encoding, 4, lambda _: Means(jnp.arange(3.0))), 4)
+        learners.append(jax.jit(agent.update)(agent.init(jax.random.key(0)), make_batch(3))[0])
+    jax.tree.map(np.testing.assert_array_equal, *learners)
 
 
 IN_A_PROCESS = """

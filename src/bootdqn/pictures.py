@@ -1,6 +1,7 @@
-"""The trunk of convolutions that pictures go through, as matrix products: XLA's convolutions are slow on a CPU.
+"""The trunk of convolutions that pictures go through: by a kernel of our own, or as matrix products.
 
-A convolution whose kernel is twice its stride is one with a 2x2 kernel and stride 1 on blocks of pixels.
+XLA's convolutions are slow on a CPU. One whose kernel is twice its stride is one with a 2x2 kernel and stride 1 on
+blocks of pixels.
 """
 
 from __future__ import annotations

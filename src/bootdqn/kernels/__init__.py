@@ -70,7 +70,14 @@ def compiled(compiler: Sequence[str]) -> Path:
     """
     folder = Path(__file__).parent
     texts = [path.read_text() for path in sorted([*folder.glob("*.h"), *folder.glob("*.cc")])]
-    about = (texts, jaxlib.version.__version__, platform.machine(), *compiler, _run(*compiler, "--version"), _FLAGS)
+    about = (
+        texts,
+        jaxlib.version.__version__,
+        platform.machine(),
+        *compiler,
+        _run(*compiler, "--version"),
+        _FLAGS,
+    )
     cached = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "bootdqn"
     path = cached / f"kernels-{_checksum(repr(about).encode())[:16]}.so"
     proof = path.with_suffix(".sha256")
