@@ -6,11 +6,11 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "bootdqn"
 # From the bottom; modules of one layer may use each other.
 LAYERS = [
-    {"errors", "memory"},
+    {"errors", "memory", "kernels"},
     {"tabular"},
     {"types"},
     {"envs", "replay", "networks", "pictures", "losses", "masks", "policies", "stats", "heads"},
-    {"agent", "regression"},
+    {"agent", "updates", "regression"},
     {"runs"},
     {"loops"},
     {"figures", "score_figures", "progress", "xray", "cards", "cluster"},
