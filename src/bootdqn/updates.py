@@ -135,12 +135,12 @@ def make_step(
             epsilon=_rmsprop_epsilon(config),
         )
         # The rest is little.
-        params, mu, nu, gradient = (_with_first_layer(tree, None) for tree in (*trees, gradient))
+        params, mu, nu, gradient = (_with_weight(tree, None) for tree in (*trees, gradient))
         after: Any
         change, after = optimizer.update(gradient, (moments._replace(mu=mu, nu=nu), *others), params)
         moments, *others = after
         trees = optax.apply_updates(params, change), moments.mu, moments.nu
-        params, mu, nu = map(_with_first_layer, trees, changed)
+        params, mu, nu = map(_with_weight, trees, changed)
         return params, (moments._replace(mu=mu, nu=nu), *others)
 
     def step(params: Params, state: Any, gradient: Params) -> tuple[Params, Any]:
@@ -165,10 +165,11 @@ def _first_layer(params: Params) -> tuple[Array, Array]:
     return params.layers[0].weight, params.layers[0].bias
 
 
-_KEEP = object()
-
-
-def _with_first_layer(params: Params, weight: Any, bias: Any = _KEEP) -> Params:
+def _with_first_layer(params: Params, weight: Any, bias: Any) -> Params:
     """With others, or with None, in place of the weight and the bias of the first layer of heads."""
-    bias = params.layers[0].bias if bias is _KEEP else bias
     return eqx.tree_at(_first_layer, params, (weight, bias), is_leaf=lambda leaf: leaf is None)
+
+
+def _with_weight(params: Params, weight: Any) -> Params:
+    """With another weight, or None, of the first layer of heads."""
+    return _with_first_layer(params, weight, params.layers[0].bias)
