@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Tests of one file stay in one process, and so do all that need the Ray cluster.
+PARALLEL := -n auto --dist loadgroup
 
-.PHONY: setup demo test test-all test-peers browser lint types bench clean
+.PHONY: setup demo test test-all test-peers browser lint types bench same-bits clean
 
 setup: $(READY)  ## make the environment
 
@@ -23,11 +25,11 @@ $(READY): pyproject.toml
 demo: $(READY)  ## four agents on a chain that needs deep exploration, in a few minutes
 	$(BIN)/bootdqn demo
 
-test: $(READY)  ## fast tests
-	$(BIN)/python -m pytest -m "not slow and not peers"
+test: $(READY)  ## fast tests, in a few minutes
+	$(BIN)/python -m pytest $(PARALLEL) -m "not integration and not learn and not cluster and not browser and not peers"
 
-test-all: $(READY)  ## the slow tests, too
-	$(BIN)/python -m pytest -m "not peers"
+test-all: $(READY)  ## the long tests, too
+	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
 
 test-peers: $(READY)  ## against bsuite, which it installs
 	@if command -v uv >/dev/null 2>&1; then \
@@ -54,6 +56,9 @@ types: $(READY)  ## static types
 bench: $(READY)  ## speed on this machine
 	$(BIN)/bootdqn bench chain
 
+same-bits: $(READY)  ## checksums of short runs of every kind, to compare two versions of the source
+	@$(BIN)/python tests/same_bits.py
+
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis demo-run
+	rm -rf $(VENV) .pytest_cache .jax_cache .ruff_cache .hypothesis demo-run
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Strictness for all tests, and one cache so that no program is compiled twice."""
+"""Strictness for all tests, programs that are compiled once, and Ray clusters."""
 
 import contextlib
 import gc
@@ -11,36 +11,43 @@ from pathlib import Path
 import jax
 import pytest
 
-from bootdqn.cluster import forking_for_a_moment
+from bootdqn.loops.workers import forking_for_a_moment
+from helpers import ROOT, children
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the cluster, and keep together what shares fixtures when tests run in parallel."""
+    for item in items:
+        on_cluster = "cluster" in getattr(item, "fixturenames", ())
+        if on_cluster:
+            item.add_marker(pytest.mark.cluster)
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group("cluster" if on_cluster else item.path.stem))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compilation_cache(tmp_path_factory):
-    """Share compiled programs between the tests of a session, and with the processes that they start."""
-    folder = str(tmp_path_factory.mktemp("compiled"))
-    jax.config.update("jax_compilation_cache_dir", folder)
+    """Share compiled programs between tests and with later sessions; processes that tests start have their own.
+
+    JAX does not write an entry in one piece. An entry that is read before it is whole fails to decompress, and the
+    program is compiled instead; but a process that is killed would leave such an entry for ever.
+    """
+    jax.config.update("jax_compilation_cache_dir", str(ROOT / ".jax_cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("compiled"))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 
 
-def children(pid: int) -> list[int]:
-    """Processes that a process has started and that live."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, parent = path.read_text().rpartition(")")[2].split()[:2]
-            if int(parent) == pid and state != "Z":
-                found.append(int(path.parent.name))
-    return found
-
-
 @pytest.fixture(scope="module")
 def cluster():
-    """A Ray cluster of three nodes on this machine: a head without cores, and two with one each."""
+    """A Ray cluster of three nodes on this machine: a head without cores, and two with one each.
+
+    Modules have one each: some tests kill nodes, and actors are not placed reliably on what is left.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), *sys.path]))
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")

@@ -1,7 +1,10 @@
-"""Small agents whose numbers can be checked by hand."""
+"""Small agents whose numbers can be checked by hand, and processes that are watched."""
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -11,19 +14,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bootdqn.agent import AgentConfig, make_agent, make_network
+from bootdqn.core.agent import make_agent
+from bootdqn.core.config import AgentConfig
 from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.runs.arrays import restore
-from bootdqn.runs.models import read_model
+from bootdqn.runs.model_file import read_model
 from bootdqn.types import Agent, Encoding, Learner, Transition
 
+ROOT = Path(__file__).parents[1]
+"""Where the repository is."""
 VECTOR = Encoding("vector", 2)
 
 
 def small_agent(**options: Any) -> tuple[AgentConfig, Agent]:
     """An agent on two-dimensional observations with two actions."""
     config = AgentConfig(**{"num_heads": 3, "hidden": (4,), "batch_size": 5, **options})
-    return config, make_agent(config, make_network(config, VECTOR, 2), 2)
+    return config, make_agent(config, VECTOR, 2)
 
 
 def linear_learner(agent: Agent, weight: Any, target_weight: Any) -> Learner:
@@ -75,7 +81,7 @@ def trees_equal(a: Any, b: Any) -> bool:
 
 
 def assert_deep_sea_repeats(trace: dict[str, Any]) -> None:
-    """Our DeepSea does what a trace recorded by `test_peers.record_deep_sea` says, given the same random draws."""
+    """Our DeepSea does what a trace recorded by `tests/peers/test_bsuite.py` says, given the same random draws."""
     env = DeepSea(**{name: trace[name] for name in ("size", "stochastic", "mapping_seed")})
     key = jax.random.key(0)
 
@@ -99,3 +105,34 @@ def assert_deep_sea_repeats(trace: dict[str, Any]) -> None:
             np.testing.assert_allclose(steps.reward, episode["rewards"], atol=1e-6)
         else:
             np.testing.assert_array_equal(steps.reward, np.asarray(episode["rewards"], np.float32))
+
+
+def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait until a condition returns something true, and return it."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started and that live."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def silent(text: str) -> None:
+    raise AssertionError(f"nothing to tell, but was told {text}")
+
+
+def assert_same_arrays(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert (found[name].shape, found[name].dtype) == (value.shape, value.dtype), name
+        np.testing.assert_array_equal(found[name], value, name)

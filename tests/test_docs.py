@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bootdqn.cli.main import main
-from bootdqn.training import COLUMNS
+from bootdqn.loops.protocol import METRICS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -35,6 +35,7 @@ def test_the_readme_shows_python():
     assert len(blocks("python")) >= 2
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("snippet", [block for page in PAGES for block in blocks("python", page)])
 def test_python_snippets_run(snippet, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -47,6 +48,7 @@ COMMAND_PAGES = [README, *((ROOT / f"docs/{name}.md").read_text() for name in ("
 SHORT_ATARI = "--steps 60 --heads 2 --hidden 8 --batch-size 4 --replay-capacity 200 --learning-start-steps 20"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", [command for page in COMMAND_PAGES for command in commands("bootdqn", page)])
 def test_commands_run(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -119,6 +121,6 @@ def test_links_and_pictures_lead_somewhere(page):
 
 
 def test_every_metrics_column_is_documented():
-    architecture = (ROOT / "docs" / "architecture.md").read_text()
-    for column in COLUMNS:
-        assert f"`{column}`" in architecture
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    for column in METRICS:
+        assert f"`{column}`" in reference

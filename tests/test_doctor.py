@@ -12,7 +12,7 @@ from gymnasium import spaces
 from bootdqn import UserError, doctor
 from bootdqn.cli.main import main
 from bootdqn.doctor import examine
-from bootdqn.envs.host import find_source
+from bootdqn.envs.vector import find_source
 
 STEPS = 300
 
@@ -61,7 +61,7 @@ def test_a_healthy_environment_in_numbers(monkeypatch):
     assert fine["episodes"] == "30 ended in 300 steps: 30 terminated, 0 truncated"
     assert "they reach 1 in size" in fine["rewards"]
     assert "does not look like the problem" in fine["exploration"]
-    assert fine["gymnasium"] == "its checker has nothing to say"
+    assert fine["gymnasium"] == "its checker has no complaints"
 
 
 class Unseeded(Healthy):
@@ -285,6 +285,7 @@ def test_names_of_makers(tmp_path, monkeypatch):
             find_source(name)
 
 
+@pytest.mark.integration
 def test_a_maker_that_is_named_can_be_trained_on_and_evaluated(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
@@ -311,6 +312,6 @@ def test_the_verb(capsys, monkeypatch):
     assert main(["doctor", "Pendulum-v1"]) == 1
     text = capsys.readouterr().out
     assert "problem  spaces  actions of Box are not supported" in text
-    assert text.endswith("0 ok, 0 advice, 1 problem; mend the problems before a long run\n")
+    assert text.endswith("0 ok, 0 advice, 1 problem; fix the problems before a long run\n")
     assert main(["doctor", "no_such_module:make"]) == 2
     assert capsys.readouterr().err.startswith("bootdqn: error: cannot import 'no_such_module'")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bootdqn.cluster import WORKER_ENVIRONMENT
 from bootdqn.errors import UserError
-from bootdqn.experiments.runner import Context, Cost, Experiment, Row, Trial
-from bootdqn.memory import keep_large_blocks
+from bootdqn.experiments.engine.experiment import Context, Cost, Experiment, ResultRow, Trial
+from bootdqn.loops.workers import WORKER_ENVIRONMENT
+from bootdqn.replay.host_memory import keep_large_blocks
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Deed:
     number: int = 0
 
 
-def run(config: Deed, context: Context) -> list[Row] | None:
+def run(config: Deed, context: Context) -> list[ResultRow] | None:
     """Square a number, unless it is to do something else first."""
     attempts = Path(context.out, f"{context.trial}.attempts")
     with attempts.open("a") as file:

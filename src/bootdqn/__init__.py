@@ -2,12 +2,14 @@
 
 from importlib.metadata import version as _version
 
-from bootdqn.agent import AGENTS, AgentConfig, make_agent, make_network
+from bootdqn.api import BootstrappedDQN, train
+from bootdqn.core.agent import make_agent
+from bootdqn.core.config import AGENTS, AgentConfig
 from bootdqn.envs.chain import Chain
-from bootdqn.envs.gym import register as _register
+from bootdqn.envs.gym_export import register as _register
 from bootdqn.errors import UserError
-from bootdqn.model import BootstrappedDQN
-from bootdqn.training import TrainConfig, TrainResult, train
+from bootdqn.runs.config import RunConfig
+from bootdqn.runs.seed_results import TrainResult
 from bootdqn.types import Belief, Transition
 
 __all__ = [
@@ -16,12 +18,11 @@ __all__ = [
     "Belief",
     "BootstrappedDQN",
     "Chain",
-    "TrainConfig",
+    "RunConfig",
     "TrainResult",
     "Transition",
     "UserError",
     "make_agent",
-    "make_network",
     "train",
 ]
 

@@ -1,4 +1,4 @@
-"""A look at an environment before a long run: what would break it, what would slow it, and what is fine."""
+"""Checks an environment before a long run: what would break training, what would slow it down, what is fine."""
 
 from __future__ import annotations
 
@@ -19,31 +19,33 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 from numpy.typing import NDArray
 
-from bootdqn.agent import GYM_AGENTS
-from bootdqn.envs.host import EnvSource, make_one
-from bootdqn.envs.observations import Observations, action_count, space_layout
+from bootdqn.core.config import GYM_AGENTS
+from bootdqn.envs.spaces import Observations, action_count, space_layout
+from bootdqn.envs.vector import EnvSource, make_one
 from bootdqn.errors import UserError, require
-from bootdqn.memory import available_memory
+from bootdqn.replay.host_memory import available_memory
 
-Level = Literal["ok", "advice", "problem"]
+FindingLevel = Literal["ok", "advice", "problem"]
+"""How serious a finding is."""
 _LEAST_STEPS = 100
 _COMPARED = 400
-"""Answers of the environment that are compared to see whether seeds repeat."""
+"""Number of resets and steps that are compared to check that a seed is reproducible."""
 _LARGE_REWARD, _LARGE_RETURN, _TINY_REWARD = 10.0, 1000.0, 1e-3
+"""Sizes beyond which rewards should be rescaled."""
 _SLOW = 1000
-"""Steps a second below which a run mostly waits for its environment."""
+"""Below this many steps per second, a run mostly waits for its environment."""
 _RARE = 0.05
-"""Share of random episodes that stand out, below which random play hardly learns what pays."""
+"""If fewer random episodes than this share have an unusual return, random play hardly finds rewards."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
-    level: Level
+    level: FindingLevel
     what: str
-    """The topic, in a word."""
+    """The topic in one word."""
     text: str
-    """What was found, and what to do about it."""
+    """The result, and what to do about it."""
 
 
 def examine(
@@ -53,13 +55,13 @@ def examine(
     seed: int = 0,
     replay_capacity: int = GYM_AGENTS["boot"].replay_capacity,
 ) -> list[Finding]:
-    """Play an environment at random, and say what training on it would meet.
+    """Play an environment with random actions, and report what matters for training on it.
 
     Args:
-        source: the environment; several new ones are made.
-        steps: random steps to take.
-        seed: of the environment, and of the actions.
-        replay_capacity: transitions that the run's replay will keep.
+        source: the environment, of which several instances are made.
+        steps: number of random steps.
+        seed: seed of the environment and of the actions.
+        replay_capacity: number of transitions that the replay buffer of the run will hold.
     """
     require(steps >= _LEAST_STEPS, f"steps must be at least {_LEAST_STEPS}, got {steps}")
     require(0 <= seed < 2**31, f"seed must be at least 0 and below 2**31, got {seed}")
@@ -96,16 +98,18 @@ def _examine(source: EnvSource, steps: int, seed: int, replay_capacity: int) -> 
         with _opened(source) as env:
             yield _judge_seeding(env, seed, actions, probe.fingerprints)
     except _EnvError as error:
-        yield Finding("problem", "failure", f"{error}; mend this and look again: what comes after was not checked")
+        yield Finding(
+            "problem", "failure", f"{error}; fix this and check again: the remaining checks were skipped"
+        )
 
 
 class _EnvError(Exception):
-    """The environment raised an exception."""
+    """An exception that the environment raised."""
 
 
 @contextmanager
 def _calling(call: str) -> Iterator[None]:
-    """Say of an exception in which call of the environment it was."""
+    """Turn an exception into one that names the call of the environment."""
     try:
         yield
     except UserError:
@@ -115,14 +119,14 @@ def _calling(call: str) -> Iterator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """An exception in one line."""
+    """The type and the first line of an exception."""
     first = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 @contextmanager
 def _opened(source: EnvSource) -> Iterator[gymnasium.Env[Any, Any]]:
-    """A new environment, closed in the end."""
+    """A new environment, which is closed at the end."""
     with _calling("making the environment"):
         env = make_one(source)
     try:
@@ -133,28 +137,28 @@ def _opened(source: EnvSource) -> Iterator[gymnasium.Env[Any, Any]]:
 
 
 class _Moment(NamedTuple):
-    """An answer of the environment."""
+    """The result of one reset or step of the environment."""
 
     call: str
-    """To what, in words."""
+    """The call in words."""
     fresh: bool
-    """Whether it begins an episode; there is no reward then."""
+    """Whether this was a reset, which has no reward."""
     obs: Any
     leaves: list[NDArray[Any]]
-    """Copies of the arrays that the observation is made of."""
+    """Copies of the arrays that the observation consists of."""
     reward: float
     terminated: bool
     truncated: bool
     seconds: float
 
     def fingerprint(self) -> tuple[bytes, bytes, bytes]:
-        """Observation, reward and end, to the bit."""
+        """The exact bytes of observation, reward and flags."""
         obs = b"".join(leaf.tobytes() for leaf in self.leaves)
         return obs, np.float64(self.reward).tobytes(), bytes([self.terminated, self.truncated])
 
 
 def _play(env: gymnasium.Env[Any, Any], seed: int, actions: NDArray[Any]) -> Iterator[_Moment]:
-    """Take `actions`, as training does: one reset with a seed, and those that follow without."""
+    """Take `actions` as training does: the first reset has a seed, and the following ones have none."""
     ended = True
     for step, action in enumerate(actions, 1):
         if ended:
@@ -185,31 +189,31 @@ def _leaves(obs: Any) -> list[NDArray[Any]]:
 
 @dataclass(frozen=True)
 class _Probe:
-    """What random play met; arrays [N], an entry a step."""
+    """The results of random play; arrays have one entry per step [N]."""
 
     rewards: NDArray[np.float64]
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
     fault: str | None
-    """What is wrong with the first observation that is outside its space."""
+    """A description of the first observation that does not fit its space."""
     seconds: float
-    """Inside the environment, but for its first reset and step, which may have to compile or load."""
+    """Time spent in the environment, without the first reset and step, which may have to compile or load."""
     fingerprints: list[tuple[bytes, bytes, bytes]]
-    """Of the first answers."""
+    """Fingerprints of the first resets and steps."""
 
     @property
     def finite(self) -> NDArray[np.bool_]:
-        """Whether the reward is a number in the precision of replay."""
+        """Whether each reward is finite in the precision of the replay buffer."""
         return np.isfinite(self.rewards.astype(np.float32))
 
     @property
     def ended(self) -> NDArray[np.bool_]:
-        """Whether an episode ended with the step."""
+        """Whether an episode ended with each step."""
         return self.terminated | self.truncated
 
     @property
     def returns(self) -> list[float]:
-        """Of all episodes; the last one has not ended yet."""
+        """Returns of all episodes; the last episode has not ended yet."""
         return [float(part.sum()) for part in np.split(self.rewards, np.flatnonzero(self.ended) + 1)]
 
 
@@ -229,7 +233,7 @@ def _probe(env: gymnasium.Env[Any, Any], seed: int, actions: NDArray[Any]) -> _P
 
 
 def _find_fault(space: spaces.Space[Any], obs: Any) -> str | None:
-    """In what an observation does not fit its space, as the end of a sentence."""
+    """How an observation does not fit its space, as the end of a sentence; None if it fits."""
     if isinstance(space, spaces.Dict | spaces.Tuple):
         wanted = dict(space.items()) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
         parts: Any = dict(enumerate(obs)) if isinstance(obs, tuple) else obs if isinstance(obs, Mapping) else {}
@@ -278,7 +282,7 @@ def _size(num_bytes: int) -> str:
 
 
 def _judge_rewards(probe: _Probe) -> Finding:
-    """Value functions start within about 1 of 0, and rewards should be of that order."""
+    """Check the size of rewards, which should be of order 1, as initial value functions are."""
     if not probe.finite.all():
         step = int(np.flatnonzero(~probe.finite)[0])
         text = f"the reward of step {step + 1} is {probe.rewards[step]}; training stops where one is not finite"
@@ -301,7 +305,7 @@ def _judge_episodes(probe: _Probe) -> Finding:
     if not ended:
         text = (
             f"none ended in {steps:,} steps: wrap the environment in gymnasium.wrappers.TimeLimit; if it has a "
-            "longer limit already, look with more steps"
+            "longer limit already, check with more steps"
         )
         return Finding("advice", "episodes", text)
     terminated, both = int(probe.terminated.sum()), int((probe.terminated & probe.truncated).sum())
@@ -310,14 +314,14 @@ def _judge_episodes(probe: _Probe) -> Finding:
         text += f"; {both:,} set both flags, which counts as terminated"
     if not terminated:
         text += (
-            "; values go on beyond a truncated end, so return terminated=True if the task is over there, and "
-            "not just cut short"
+            "; future values count beyond a truncated end, so return terminated=True if the task is over there, "
+            "and not just cut short"
         )
     return Finding("ok", "episodes", text)
 
 
 def _judge_exploration(probe: _Probe) -> Finding:
-    """Whether random play meets anything to learn from."""
+    """Check whether random play finds anything to learn from."""
     steps, rewarded = len(probe.rewards), float((probe.rewards != 0).mean())
     help_text = "this is where bootstrapped DQN's committed heads should help; use agent boot rather than dqn"
     if not rewarded:
@@ -325,7 +329,7 @@ def _judge_exploration(probe: _Probe) -> Finding:
     text = f"{rewarded:.1%} of random steps have a reward"
     returns = [f"{value:.6g}" for value in probe.returns[: int(probe.ended.sum())]]
     if len(returns) < 2:
-        return Finding("ok", "exploration", f"{text}; look with more steps to see whether returns differ")
+        return Finding("ok", "exploration", f"{text}; check with more steps to see whether returns differ")
     usual, count = Counter(returns).most_common(1)[0]
     differing = len(returns) - count
     text += f", and {differing:,} of {len(returns):,} random episodes return other than {usual}"
@@ -337,16 +341,20 @@ def _judge_exploration(probe: _Probe) -> Finding:
 
 def _judge_speed(probe: _Probe) -> Finding:
     speed = (len(probe.rewards) - 1) / max(probe.seconds, 1e-9)
-    text = f"{speed:,.0f} steps a second in one copy"
+    text = f"{speed:,.0f} steps per second in one copy"
     if speed >= _SLOW:
         return Finding("ok", "speed", text)
-    return Finding("advice", "speed", f"{text}: play several in a process each, num_envs=4, vectorization='async'")
+    return Finding(
+        "advice",
+        "speed",
+        f"{text}: run several in parallel, each in its own process: num_envs=4, vectorization='async'",
+    )
 
 
 def _judge_seeding(
     env: gymnasium.Env[Any, Any], seed: int, actions: NDArray[Any], expected: list[tuple[bytes, bytes, bytes]]
 ) -> Finding:
-    """Compare a new environment with the fingerprints of another one, and then with itself."""
+    """Compare a new environment with the fingerprints of another one, and after a reset with itself."""
     for who in ("two new environments", "two resets of one environment"):
         for before, moment in zip(expected, islice(_play(env, seed, actions), len(expected)), strict=True):
             pairs = zip(("observation", "reward", "end"), before, moment.fingerprint(), strict=True)
@@ -354,15 +362,15 @@ def _judge_seeding(
                 if first != second:
                     text = (
                         f"with the same seed and actions, {who} differ in the {name} of {moment.call}: draw all "
-                        "randomness from self.np_random, which super().reset(seed=seed) seeds; a killed run takes "
-                        "its actions again to go on exactly where it was, which depends on this"
+                        "randomness from self.np_random, which super().reset(seed=seed) seeds; to resume exactly, "
+                        "a killed run repeats its actions, which depends on this"
                     )
                     return Finding("problem", "seeding", text)
     return Finding("ok", "seeding", "the same seed and actions give the same steps, so killed runs resume exactly")
 
 
 def _ask_gymnasium(env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Finding]:
-    """What Gymnasium's own checker says of an environment without wrappers."""
+    """Run Gymnasium's own checker on an environment without its wrappers."""
     env.action_space.seed(seed)
     failure = None
     with warnings.catch_warnings(record=True) as caught:
@@ -373,9 +381,9 @@ def _ask_gymnasium(env: gymnasium.Env[Any, Any], seed: int) -> Iterator[Finding]
             failure = _describe(error)
     if failure is not None:
         yield Finding("problem", "gymnasium", f"its checker stops at {failure}")
-    said = [re.sub(r"\x1b\[[\d;]*m", "", str(warning.message)) for warning in caught]  # without their colours
+    said = [re.sub(r"\x1b\[[\d;]*m", "", str(warning.message)) for warning in caught]  # without terminal colours
     said = dict.fromkeys(text.removeprefix("WARN: ") for text in said if text.startswith("WARN: "))
     for text in said:
         yield Finding("advice", "gymnasium", f"its checker warns: {text}")
     if failure is None and not said:
-        yield Finding("ok", "gymnasium", "its checker has nothing to say")
+        yield Finding("ok", "gymnasium", "its checker has no complaints")

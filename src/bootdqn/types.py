@@ -1,4 +1,4 @@
-"""The words everything else speaks: transitions, learners, actors, beliefs, environments."""
+"""Types that all modules share: transitions, learners, agents, beliefs, environments."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ class Transition(NamedTuple):
     """One step of experience, with any leading axes."""
 
     obs: Array
+    """The observation that was acted on."""
     action: Array
+    """The action taken."""
     reward: Array
+    """The reward of the action."""
     discount: Array
     """Gamma, or 0 at termination. A truncation keeps gamma."""
     next_obs: Array
@@ -32,31 +35,27 @@ class Transition(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """What learning changes."""
+    """Everything that an update changes."""
 
     params: Params
+    """Parameters of the online network."""
     target_params: Params
+    """Parameters of the target network."""
     opt_state: Any
+    """State of the optimizer."""
     updates: Array
-    """How many updates have been made (a scalar that all vmapped seeds share)."""
-
-
-class Actor(NamedTuple):
-    """Who acts during an episode."""
-
-    head: Array
-    """The committed head."""
+    """Number of updates so far (a scalar that all vmapped seeds share)."""
 
 
 class Belief(NamedTuple):
-    """What all heads say about one observation."""
+    """What all heads together say about one observation."""
 
     q: Array
     """Value of every action under every head [K, A]."""
     mean: Array
-    """Mean over heads [A]."""
+    """Mean value over heads of every action [A]."""
     std: Array
-    """Standard deviation over heads [A]."""
+    """Standard deviation over heads of the value of every action [A]."""
     votes: Array
     """How many heads prefer each action [A]; a head with tied actions splits its vote."""
     entropy: Array
@@ -64,7 +63,7 @@ class Belief(NamedTuple):
 
 
 class UpdateMetrics(NamedTuple):
-    """What one update reports."""
+    """Numbers that one update reports."""
 
     loss: Array
     """Mean over heads of the masked loss."""
@@ -75,53 +74,60 @@ class UpdateMetrics(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """Pure, jittable functions; made by `bootdqn.agent.make_agent`."""
+    """An agent as pure, jittable functions; made by `bootdqn.core.agent.make_agent`."""
 
     init: Callable[[Array], Learner]
-    """(key) -> learner."""
-    begin: Callable[[Array], Actor]
-    """(key) -> actor: sample the head for an episode."""
-    act: Callable[[Array, Learner, Actor, Array, Array | None], Array]
-    """(key, learner, actor, obs, epsilon, or None for no random actions) -> action."""
-    greedy: Callable[[Array, Learner, Array], Array]
-    """(key, learner, obs) -> action by majority vote, without dithering: the evaluation policy."""
+    """(key) -> learner with initial parameters."""
+    draw_head: Callable[[Array], Array]
+    """(key) -> the head that is followed for an episode."""
+    act: Callable[[Array, Params, Array, Array, Array | None], Array]
+    """(key, params, committed head, obs, epsilon) -> action; epsilon is None for no random actions."""
+    greedy: Callable[[Array, Params, Array], Array]
+    """(key, params, obs) -> action by majority vote, without dithering: the evaluation policy."""
     draw_mask: Callable[[Array], Array]
     """(key) -> bootstrap weights [K]."""
     epsilon: Callable[[Array], Array]
     """(env step) -> probability of a uniformly random action."""
     update: Callable[[Learner, Transition], tuple[Learner, UpdateMetrics]]
-    """(learner, batch) -> (learner, metrics). No randomness; knows nothing of replay."""
-    belief: Callable[[Learner, Array], Belief]
-    """(learner, obs) -> belief."""
+    """(learner, batch of transitions [N, ...]) -> (learner, metrics), without randomness."""
+    belief: Callable[[Params, Array], Belief]
+    """(params, obs) -> belief of all heads about one observation."""
+    kernels: str | None
+    """"compiled" where our kernels learn from pictures, else the reason why XLA does; None without pictures."""
 
 
 class Step(NamedTuple):
-    """What an environment answers to an action."""
+    """What an environment returns for an action."""
 
     obs: Array
+    """The observation after the action."""
     reward: Array
+    """The reward of the action."""
     terminated: Array
-    """The episode ended in a state with no future."""
+    """Whether the episode ended in a state with no future."""
     truncated: Array
-    """The episode was cut short, by a time limit for instance."""
+    """Whether the episode was cut short, by a time limit for instance."""
 
 
 class HostStep(NamedTuple):
-    """What all slots answer to their actions; arrays [S, ...]."""
+    """What the environments of all slots return for their actions; arrays [S, ...]."""
 
     next_obs: NDArray[Any]
-    """True next observations: at the end of an episode its last one, never that after a reset."""
+    """True next observations: at the end of an episode its last one, never the one after a reset."""
     reward: NDArray[np.float32]
+    """Rewards of the actions [S]."""
     terminated: NDArray[np.bool_]
+    """Whether the episode ended in a state with no future [S]."""
     truncated: NDArray[np.bool_]
+    """Whether the episode was cut short [S]."""
     valid: NDArray[np.bool_]
-    """Whether the slot made a step; False where it was only reset."""
+    """Whether the slot made a step; False where its environment was only reset."""
     obs: NDArray[Any]
-    """What to act on next."""
+    """Observations to act on next."""
     fresh: NDArray[np.bool_]
-    """Whether that begins an episode."""
+    """Whether `obs` begins an episode."""
     life_lost: NDArray[np.bool_]
-    """A life was lost: training sees no future beyond, though the episode goes on."""
+    """Whether a life was lost: training sees no future beyond, though the episode continues."""
 
 
 @dataclass(frozen=True)
@@ -129,20 +135,22 @@ class Encoding:
     """How an observation becomes the network's input vector [size].
 
     Tabular environments observe a state index; the encoding spreads it over `size` inputs. Bytes are scaled to at
-    most 1. Pictures stay bytes in their shape, for a trunk that sees. That keeps replay small, and it is the same
-    function in acting and in learning.
+    most 1. Pictures stay bytes in their shape, for a trunk of convolutions. That keeps replay small, and acting
+    and learning share the same function.
     """
 
     kind: Literal["vector", "bytes", "pictures", "one_hot", "thermometer"]
+    """How observations are encoded."""
     size: int
+    """The number of inputs of the network."""
 
     @property
     def num_states(self) -> int:
-        """How many states an observation tells apart; 0 where it is not the index of one."""
+        """How many states an observation tells apart; 0 where it is not the index of a state."""
         return self.size if self.kind in ("one_hot", "thermometer") else 0
 
     def __call__(self, obs: Array) -> Array:
-        """Features [size] of one observation; of pictures, themselves."""
+        """Encode one observation as a vector [size]; pictures stay as they are."""
         if self.kind == "pictures":
             return obs
         if self.kind == "vector":
@@ -158,41 +166,41 @@ class Env(Protocol):
 
     @property
     def num_actions(self) -> int:
-        """A."""
+        """The number of actions A."""
         ...
 
     @property
     def horizon(self) -> int:
-        """Steps an episode."""
+        """The number of steps per episode."""
         ...
 
     @property
     def encoding(self) -> Encoding:
-        """From an observation to the network's input."""
+        """How an observation becomes the network's input."""
         ...
 
     @property
     def mdp(self) -> MDP:
-        """The exact problem, for agents that see the state."""
+        """The exact decision problem, for agents that see the state."""
         ...
 
     @property
     def solved_return(self) -> float:
-        """What an optimal episode collects, in expectation."""
+        """The expected return of an optimal episode."""
         ...
 
     def is_optimal(self, state: Any, episode_return: Array) -> Array:
-        """(state at the end of an episode, its return) -> whether nothing better could have been done."""
+        """Say whether an episode was optimal, from its final state and its return."""
         ...
 
     def regret(self, state: Any, episode_return: Array) -> Array:
-        """(state at the end of an episode, its return) -> what its actions lost in expectation; at best 0."""
+        """Compute the expected loss of an episode's actions, at best 0, from its final state and its return."""
         ...
 
     def reset(self, key: Array) -> tuple[Any, Array]:
-        """(key) -> (state, observation)."""
+        """Start an episode; returns the first state and observation."""
         ...
 
     def step(self, key: Array, state: Any, action: Array) -> tuple[Any, Step]:
-        """(key, state, action) -> (state, step)."""
+        """Carry out an action; returns the next state and what the agent is told."""
         ...

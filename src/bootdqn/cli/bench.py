@@ -1,4 +1,4 @@
-"""`bootdqn bench`: speed on this machine, as a table and as JSON."""
+"""`bootdqn bench` measures speed on this machine, and shows it as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.bench import bench_chain, bench_gym, bench_peers, bench_tabular
-from bootdqn.bench_atari import bench_atari
+from bootdqn.bench.atari import bench_atari
+from bootdqn.bench.chain import bench_chain, bench_gym, bench_peers, bench_tabular
+from bootdqn.bench.sweep import bench_sweep
 from bootdqn.errors import require_known
-from bootdqn.experiments.sweep_bench import bench_sweep
 from bootdqn.runs.directory import require_writable, write_json
 
-_DESCRIPTION = """Measure speed on this machine; everything in one run, so that ratios mean something.
+_DESCRIPTION = """Measure speed on this machine, side by side in one run so that ratios are meaningful.
 
 examples:
   bootdqn bench chain
@@ -30,21 +30,21 @@ examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class BenchOptions:
     """The command line of `bootdqn bench`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")] = "chain"
-    """chain; tabular (agents that see the state); gym and atari (stable-baselines3 beside us); sweep (processes of
-    this machine beside Ray); peers (bsuite)."""
+    """chain; tabular (tabular baselines); gym and atari (compared with stable-baselines3); sweep (worker processes
+    compared with Ray); peers (compared with bsuite)."""
     json: Path | None = None
-    """Also write the figures to this file."""
+    """File to which the figures are also written."""
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and show."""
-    options = tyro.cli(Options, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
+    """Run a benchmark and show its figures."""
+    options = tyro.cli(BenchOptions, prog="bootdqn bench", description=_DESCRIPTION, args=arguments)
     require_known("benchmark", options.name, _BENCHMARKS)
-    if options.json is not None:  # a path that cannot be written shows now, not after minutes
+    if options.json is not None:  # refuse a path that cannot be written before minutes of work
         require_writable(options.json)
     run, show = _BENCHMARKS[options.name]
     results = run(lambda line: print(line, file=sys.stderr, flush=True))
@@ -91,7 +91,7 @@ def _show_peers(console: Console, results: dict[str, Any]) -> None:
 def _show_gym(console: Console, results: dict[str, Any]) -> None:
     table = Table()
     names = list(results["results"][0]["steps_per_second"])
-    for heading in ("environments", "steps an update", *(f"{name}, steps/s" for name in names), "ratio"):
+    for heading in ("environments", "steps per update", *(f"{name}, steps/s" for name in names), "ratio"):
         table.add_column(heading, justify="right")
     for row in results["results"]:
         rates = [f"{row['steps_per_second'][name]:.0f}" for name in names]
@@ -117,7 +117,7 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
         f"this machine: float32 GEMM peak {results['gemm_gflops']:.0f} GFLOP/s, "
         f"memory {results['bandwidth_gb_per_second']:.1f} GB/s"
     )
-    table = Table(title="one step of the learner: the best of several, ms")
+    table = Table(title="one step of the learner: best of several, ms")
     for heading in ("K", "step", "median", "gradient", "optimizer", "act", "step by XLA", "PyTorch"):
         table.add_column(heading, justify="right")
     columns = ("ms", "median_ms", "gradient_ms", "optimizer_ms", "act_ms", "xla_ms", "pytorch_ms")
@@ -130,7 +130,7 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
     console.print(f"kernels: {results['kernels']}")
     for row in results["learner"]:
         console.print(
-            f"K={row['heads']}: {row['gflop']:.2f} GFLOP a step, {row['gflops']:.0f} GFLOP/s, "
+            f"K={row['heads']}: {row['gflop']:.2f} GFLOP per step, {row['gflops']:.0f} GFLOP/s, "
             f"{row['share_of_gemm_peak']:.0%} of the peak (gradient alone "
             f"{row['gradient_share_of_gemm_peak']:.0%}); the optimizer moves {row['optimizer_gb']:.2f} GB, "
             f"at {row['optimizer_share_of_bandwidth']:.0%} of the memory's rate"
@@ -138,7 +138,7 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
     console.print(
         f"with K arithmetic grows {growth['gflop']:.2f} times, the optimizer's {growth['optimizer_gb']:.1f}"
     )
-    table = Table(title="whole training, steps a second: the best of several turns, and the median")
+    table = Table(title="whole training, steps per second: best and median of several turns")
     for heading in ("", "best", "median"):
         table.add_column(heading, justify="right")
     for name, rate in results["loop_steps_per_second"].items():
@@ -153,7 +153,14 @@ def _show_atari(console: Console, results: dict[str, Any]) -> None:
 
 def _show_sweep(console: Console, results: dict[str, Any]) -> None:
     table = Table()
-    for heading in ("", "workers", "before the first trial, s", "between trials, s", "of their time", "in all, s"):
+    for heading in (
+        "",
+        "workers",
+        "before the first trial, s",
+        "between trials, s",
+        "overhead",
+        "total, s",
+    ):
         table.add_column(heading, justify="right")
     for name, row in results["executors"].items():
         table.add_row(

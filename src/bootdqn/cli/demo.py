@@ -1,4 +1,4 @@
-"""`bootdqn demo`: what deep exploration is good for, in a few minutes."""
+"""The command `bootdqn demo`: shows in a few minutes what deep exploration is good for."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.agent import AGENTS
+from bootdqn.analysis.stats import OPTIMAL_EPISODES
 from bootdqn.cli.report import main as report
 from bootdqn.cli.watch import main as watch
-from bootdqn.envs.catalog import make_env
+from bootdqn.core.config import AGENTS
+from bootdqn.envs.registry import make_env
 from bootdqn.errors import require
-from bootdqn.figures import save_comparison
-from bootdqn.stats import OPTIMAL_EPISODES
-from bootdqn.training import TrainConfig, TrainResult, run_training
+from bootdqn.plots.runs import save_comparison
+from bootdqn.runs.config import RunConfig
+from bootdqn.runs.run import Run
+from bootdqn.runs.seed_results import TrainResult
 
 _DESCRIPTION = """Train bootstrapped DQN and its shallow relatives on a chain that needs deep exploration.
 
@@ -34,30 +36,31 @@ _AGENTS = {
     "ensemble": "majority of heads",
     "dqn": "epsilon-greedy",
 }
-"""Who takes part, and how each explores."""
+"""The agents of the demo, and how each explores."""
 _COMMAND = ["bootdqn", "demo"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class DemoOptions:
     """The command line of `bootdqn demo`."""
 
     env: str = "chain:50,scrambled"
-    """Environment."""
+    """Environment to train on."""
     episodes: int = 1000
-    """Training episodes a seed."""
+    """Training episodes per seed."""
     num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 5
-    """Independent trainings of every agent."""
+    """Number of seeds of every agent."""
     out: Path = Path("demo-run")
-    """Where the run directories, the figure and the report go; an earlier demo there is replaced."""
+    """Directory for the runs, the figure and the report; an earlier demo there is replaced."""
 
 
 def main(arguments: list[str]) -> int:
-    """Train the four agents, then show a table, a figure, a video and a page with all of it."""
-    options = tyro.cli(Options, prog="bootdqn demo", description=_DESCRIPTION, args=arguments)
+    """Train the four agents, then make a table, a figure, a video and a report page."""
+    options = tyro.cli(DemoOptions, prog="bootdqn demo", description=_DESCRIPTION, args=arguments)
     make_env(options.env)  # nothing is replaced for a demo that cannot run
     configs = [
-        TrainConfig(
+        RunConfig(
+            loop="compiled",
             env=options.env,
             agent_name=name,
             agent=AGENTS[name],
@@ -71,9 +74,11 @@ def main(arguments: list[str]) -> int:
     for config in configs:
         name = config.agent_name
         command = shlex.join([*_COMMAND, *arguments])
-        results[name] = run_training(config, command=command, out=options.out / name)
-        if results[name].interrupted:
-            print(f"interrupted; what was done is under {options.out}")
+        run = Run(config, out=options.out / name, command=command)
+        complete = run.train(progress=True)
+        results[name] = run.result
+        if not complete:
+            print(f"interrupted; partial results are in {options.out}")
             return 130
     _show(results)
     _draw(options.out / "demo", results)
@@ -85,7 +90,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _clear(out: Path) -> None:
-    """Remove an earlier demo, and nothing else."""
+    """Remove an earlier demo; refuse to remove anything else."""
     if not out.exists():
         return
     require(out.is_dir(), f"{out} is a file; choose another --out")
@@ -105,7 +110,7 @@ def _is_demo_run(path: Path) -> bool:
 
 
 def _show(results: dict[str, TrainResult]) -> None:
-    """A row an agent: in how many seeds it learned, and when."""
+    """Print in how many seeds every agent learned, and when."""
     config = next(iter(results.values())).config
     title = f"{config.env}, {config.num_seeds} seeds, {config.episodes} episodes"
     table = Table(title=title, title_justify="left")
@@ -118,7 +123,7 @@ def _show(results: dict[str, TrainResult]) -> None:
         for greedy in (None, True):
             episodes = list(result.episodes_to_learn(greedy=greedy).values())
             learned = sum(e is not None for e in episodes)
-            # A seed that did not learn in time counts as later than all: the median may be one of those.
+            # A seed that did not learn counts as later than all others, so the median may be one of those.
             median = np.median([np.inf if e is None else e for e in episodes])
             when = f"{median:.0f}" if np.isfinite(median) else f"> {config.episodes}"
             cells += [f"{learned}/{len(episodes)}", when]

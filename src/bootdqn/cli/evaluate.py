@@ -1,4 +1,4 @@
-"""`bootdqn evaluate`: how well the model of a run does."""
+"""The command `bootdqn evaluate`: returns of the model of a run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.cards import card_of
+from bootdqn.analysis.head_report import card_of
+from bootdqn.api import BootstrappedDQN, Policy
 from bootdqn.errors import UserError, require
-from bootdqn.loops.evaluate import policy_name
-from bootdqn.model import BootstrappedDQN, Policy
+from bootdqn.loops.rollout import policy_name
 from bootdqn.runs.directory import provenance, require_writable, write_json
 
-_DESCRIPTION = """Let the model of a run, or of a model file, play.
+_DESCRIPTION = """Evaluate the model of a run, or a model file.
 
 examples:
   bootdqn evaluate runs/cartpole
@@ -26,30 +26,30 @@ examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class EvaluateOptions:
     """The command line of `bootdqn evaluate`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """Run directory on a Gymnasium environment, or a model file."""
+    """Directory of a run on a Gymnasium environment, or a model file."""
     model: Literal["last", "best"] = "last"
-    """Which of a run's models: the last, or that with the best evaluation by vote."""
+    """Which model of the run to use: the last one, or the one with the best evaluation by vote."""
     episodes: int = 100
-    """How many; of every policy, with --report-card."""
+    """Number of episodes; with --report-card, for every policy."""
     policy: Policy = "vote"
-    """What most heads prefer, what is best on average over heads, or what one head prefers."""
+    """The majority vote of the heads, the greedy action of their mean values, or a single head."""
     head: int | None = None
-    """Which one, for --policy head; by default the first."""
+    """Index of the head for --policy head; by default the first."""
     report_card: bool = False
-    """The vote, the mean and every head alone."""
+    """Evaluate the vote, the mean and every head alone."""
     seed: int = 0
-    """Of the episodes."""
+    """Seed of the episodes."""
     json: Path | None = None
-    """Also write what came out to this file."""
+    """Also write the results to this file."""
 
 
 def main(arguments: list[str]) -> int:
-    """Load, play, and show."""
-    options = tyro.cli(Options, prog="bootdqn evaluate", description=_DESCRIPTION, args=arguments)
+    """Load a model, evaluate it, and show the results."""
+    options = tyro.cli(EvaluateOptions, prog="bootdqn evaluate", description=_DESCRIPTION, args=arguments)
     require(options.head is None or options.policy == "head", "--head belongs to --policy head")
     if options.json is not None:
         require_writable(options.json)
@@ -77,7 +77,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _model_file(run: Path, name: str) -> Path:
-    """The model that is meant: of a run, that of this name; of a run over several seeds, one has to be chosen."""
+    """The model file of a run, by its name; a run over several seeds has several, of which one must be chosen."""
     if not run.is_dir():
         return run
     path = run / "models" / f"{name}.safetensors"
@@ -89,7 +89,7 @@ def _model_file(run: Path, name: str) -> Path:
 
 
 def show_report_card(title: str, card: dict[str, Any]) -> None:
-    """A row a policy: what it collects, and what share of the data is its own; then how alike the heads are."""
+    """Print the returns of every policy and the heads' shares of the data, and then how similar the heads are."""
     table = Table(title=f"head report card, {title}", title_justify="left")
     shares = any(row["data_share"] is not None for row in card["policies"])
     columns = ("policy", "mean return", "least", "largest", "vote entropy")

@@ -1,4 +1,4 @@
-"""`bootdqn list`: what can be named on the command line."""
+"""`bootdqn list` shows the environments, agents and experiments that the command line knows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from bootdqn.agent import AGENTS, AgentConfig
-from bootdqn.envs.catalog import ENVS
-from bootdqn.experiments.catalog import EXPERIMENTS
+from bootdqn.core.config import AGENTS, AgentConfig
+from bootdqn.envs.registry import ENVS
+from bootdqn.experiments.registry import EXPERIMENTS
 from bootdqn.tabular.agents import TABULAR_AGENTS, TabularAgent
 
 
 def main(arguments: list[str]) -> int:
-    """Print environments with their options, and agents with what sets them apart."""
+    """Print environments with their options, agents with their differences, and experiments."""
     tyro.cli(_show, prog="bootdqn list", args=arguments)
     return 0
 
@@ -51,7 +51,7 @@ def _show() -> None:
     for name, config in AGENTS.items():
         table.add_row(name, ", ".join(_changes(config, AGENTS["boot"])) or "-")
     console.print(table)
-    table = Table(title="\nagents that see the state", title_justify="left", box=None, padding=(0, 2))
+    table = Table(title="\ntabular baselines", title_justify="left", box=None, padding=(0, 2))
     table.add_column("name", style="bold")
     table.add_column("is")
     for name, agent in TABULAR_AGENTS.items():
@@ -67,6 +67,6 @@ def _show() -> None:
 
 
 def _changes(config: AgentConfig | TabularAgent, usual: AgentConfig | TabularAgent) -> list[str]:
-    """The fields in which two configurations of one class differ."""
+    """List the fields in which two configurations of one class differ."""
     names = [field.name for field in dataclasses.fields(config)]
     return [f"{n}={getattr(config, n)}" for n in names if getattr(config, n) != getattr(usual, n)]

@@ -1,4 +1,4 @@
-"""The command `bootdqn`: one file a verb."""
+"""The command `bootdqn`; every verb has its own module in this package."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bootdqn.errors import UserError, require_known
 
 VERBS: dict[str, str] = {
     "train": "train an agent on an environment",
-    "resume": "go on with a run that was stopped or killed",
-    "evaluate": "let the model of a run play",
-    "watch": "a video of how a run learned, or of what its heads think while they play",
-    "report": "one page from runs and experiments: curves, X-rays, report cards, videos",
+    "resume": "resume a run that was stopped or killed",
+    "evaluate": "evaluate the model of a run",
+    "watch": "a video of how a run learned, or of what its heads believe while they play",
+    "report": "one page about runs and experiments: curves, X-rays, report cards, videos",
     "demo": "four agents on a chain that needs deep exploration, in a few minutes",
     "sweep": "many runs at once, on this machine or on a cluster",
     "reproduce": "run an experiment of the paper, or one beyond it, and draw its figure",
@@ -38,13 +38,13 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb; returns the exit code: 0, 1 failed, 2 a user's mistake, 130 interrupted."""
+    """Run one verb; returns the exit code: 0 success, 1 failure, 2 a mistake of the user, 130 interrupted."""
     try:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     except UserError as error:
         print(f"bootdqn: error: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output has gone, as in `bootdqn list | head`
+    except BrokenPipeError:  # the reader of the output has exited, as in `bootdqn list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to flush at exit
         return 1
     except OSError as error:

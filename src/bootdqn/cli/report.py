@@ -1,4 +1,4 @@
-"""`bootdqn report`: runs and experiments on one page."""
+"""The command `bootdqn report`: runs and experiments on one page."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ examples:
   bootdqn report runs/cartpole runs/acrobot --out comparison.html
   bootdqn report runs --serve
 
-The page holds all that it shows, and needs no network; with --serve it follows runs that are going on."""
+The page is self-contained and needs no network; with --serve it follows runs that are still going on."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ReportOptions:
     """The command line of `bootdqn report`."""
 
     paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="PATH...")]
-    """Run directories, experiments, or directories that hold some."""
+    """Directories of runs or experiments, or directories that contain some."""
     out: Path = Path("report.html")
-    """The page."""
+    """File to write the page to."""
     serve: bool = False
-    """Serve the page to this machine in place of writing it, and keep it up to date, until Ctrl-C."""
+    """Serve the page on this machine instead of writing it, and keep it up to date, until Ctrl-C."""
     port: int = 0
-    """Where to serve it; 0 for any port that is free."""
+    """Port to serve the page at; 0 for any free one."""
 
 
 def main(arguments: list[str]) -> int:
-    """Make the page, or serve it."""
-    options = tyro.cli(Options, prog="bootdqn report", description=_DESCRIPTION, args=arguments)
+    """Write the page, or serve it."""
+    options = tyro.cli(ReportOptions, prog="bootdqn report", description=_DESCRIPTION, args=arguments)
     require(bool(options.paths), "give at least one run directory, or one that holds runs, such as results")
     report = Report(options.paths)
     if options.serve:
         serve(report, options.port)
         return 0
     require_writable(options.out)
-    page = report.page().encode(errors="replace")  # of a file's name that is no text
+    page = report.page().encode(errors="replace")  # a file's name may be no valid text
     write_atomically(options.out, page)
     made = f"{count(report.num_runs, 'run')}, {count(report.num_experiments, 'experiment')}"
     print(f"report: {options.out} ({made}, {len(page) / 1e6:.1f} MB)")

@@ -1,4 +1,4 @@
-"""`bootdqn reproduce`: an experiment, from its sweep to its figure."""
+"""`bootdqn reproduce` carries out an experiment, from its sweep to its figure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Annotated
 
 import tyro
 
-from bootdqn.cli.sweep import HERE, Engine, exit_code, make_executor
+from bootdqn.cli.sweep import DEFAULT_ENGINE, Engine, exit_code, make_executor
 from bootdqn.errors import require_known
-from bootdqn.experiments.catalog import EXPERIMENTS
-from bootdqn.experiments.runner import Preset, SweepEnd, find_results, read_results, run_sweep
+from bootdqn.experiments.engine.experiment import Preset
+from bootdqn.experiments.engine.runner import SweepEnd, find_results, read_results, run_sweep
+from bootdqn.experiments.registry import EXPERIMENTS
 from bootdqn.runs.directory import write_atomically
 
-_DESCRIPTION = """Run an experiment and draw its figure; one that was stopped goes on when the command is repeated.
+_DESCRIPTION = """Run an experiment and draw its figure; repeat the command to resume one that was stopped.
 
 examples:
   bootdqn reproduce chain-scaling --preset quick
@@ -26,24 +27,24 @@ examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ReproduceOptions:
     """The command line of `bootdqn reproduce`."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """Experiment, such as chain-scaling."""
+    """Name of the experiment, such as chain-scaling."""
     preset: Preset = "quick"
     """smoke: seconds, to see that it runs; quick: minutes; paper: the paper's settings."""
     only_draw: bool = False
-    """Run nothing: draw from the results and runs that there are."""
-    engine: tyro.conf.OmitArgPrefixes[Engine] = HERE
+    """Run nothing, but draw the results that there are."""
+    engine: tyro.conf.OmitArgPrefixes[Engine] = DEFAULT_ENGINE
     """Where trials run."""
     out: Path | None = None
     """Where results and figure go; by default runs/NAME-PRESET."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is missing, then draw what there is."""
-    options = tyro.cli(Options, prog="bootdqn reproduce", description=_DESCRIPTION, args=arguments)
+    """Run the trials that have no result yet, then draw all results."""
+    options = tyro.cli(ReproduceOptions, prog="bootdqn reproduce", description=_DESCRIPTION, args=arguments)
     require_known("experiment", options.name, EXPERIMENTS)
     experiment = EXPERIMENTS[options.name]
     out = options.out or Path("runs") / f"{options.name}-{options.preset}"
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
     if options.only_draw:
         end = SweepEnd(find_results(experiment, trials, out, about=about, command=command), {})
     else:
-        with make_executor(options.engine) as executor:
+        with make_executor(options.engine, brief=options.preset == "smoke") as executor:
             end = run_sweep(experiment, trials, out, about=about, command=command, executor=executor)
     rows = read_results(out)
     if rows:

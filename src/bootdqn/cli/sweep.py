@@ -1,4 +1,4 @@
-"""`bootdqn sweep`: many runs at once, on this machine or on a cluster."""
+"""`bootdqn sweep` carries out many runs at once, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,71 +16,73 @@ from rich.console import Console
 from rich.table import Table
 
 from bootdqn.errors import require
-from bootdqn.experiments.executors import LocalExecutor
-from bootdqn.experiments.grid import grid_experiment, make_grid
-from bootdqn.experiments.ray_executor import RayExecutor
-from bootdqn.experiments.runner import Executor, SweepEnd, read_results, run_sweep
-from bootdqn.progress import clock
+from bootdqn.experiments.engine.experiment import Executor
+from bootdqn.experiments.engine.grid import grid_experiment, make_grid
+from bootdqn.experiments.engine.in_process import InProcessExecutor
+from bootdqn.experiments.engine.local import LocalExecutor
+from bootdqn.experiments.engine.ray import RayExecutor
+from bootdqn.experiments.engine.runner import SweepEnd, read_results, run_sweep
 from bootdqn.runs.directory import read_json, write_atomically
+from bootdqn.runs.progress import clock
 
-_DESCRIPTION = """Train agents on environments, for several seeds and values of fields; many runs at once.
+_DESCRIPTION = """Train agents on environments with several seeds and values of fields, many runs at once.
 
-Repeating the command goes on with what was stopped or killed, and tries again what failed.
+Repeating the command resumes what was stopped or killed, and tries again what failed.
 
 examples:
   bootdqn sweep chain:20 deep_sea:10 --agents boot dqn --seeds 3 --out runs/first
   bootdqn sweep CartPole-v1 --seeds 5 --set learning_rate=0.001,0.002 --set steps=20000
   bootdqn sweep --status runs/first
   bootdqn sweep atari:breakout --seeds 3 --executor ray --address auto --out /shared/breakout"""
-ExecutorName = Literal["local", "ray"]
 _SECONDS_TO_WORRY = 60.0
-"""Without news from a sweep."""
+"""How long a sweep may be silent before its status says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """Where trials run; flags that verbs share."""
+    """The flags that say where trials run, which several verbs share."""
 
-    executor: ExecutorName = "local"
-    """local: processes of this machine; ray: a Ray cluster."""
+    executor: Literal["auto", "in-process", "local", "ray"] = "auto"
+    """in-process: one after the other in this process; local: worker processes on this machine; ray: a cluster of
+    Ray; auto: in-process for a smoke preset, and local otherwise."""
     address: str | None = None
-    """Of the Ray cluster; auto is the one that this machine belongs to. By default a new one, of this machine."""
+    """Address of the Ray cluster; auto is the one that this machine belongs to. By default a new cluster is
+    started on this machine."""
     gpu_memory: float = 0.0
-    """GB that every GPU of the Ray cluster has; then trials run on GPUs, as many on one as fit."""
+    """Memory of every GPU of the Ray cluster in GB; trials then run on GPUs, as many on each as fit."""
 
 
-HERE = Engine()
-"""The default."""
+DEFAULT_ENGINE = Engine()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SweepOptions:
     """The command line of `bootdqn sweep`."""
 
     envs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="ENV...")] = ()
     """Environments, such as chain:50, CartPole-v1 or atari:breakout."""
     agents: tuple[str, ...] = ("boot",)
-    """Named agents."""
+    """Names of agents."""
     num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 1
-    """Runs of every combination."""
+    """Number of seeds of every combination."""
     seed: int = 0
-    """Of the first; the others count up from it."""
+    """First seed; the others count up from it."""
     settings: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="FIELD=V1,V2")
     ] = ()
-    """A field of the run or of the agent and its values, such as num_heads=5,10 or, of layers, hidden=64,64x64.
-    May be repeated, for every combination."""
-    engine: tyro.conf.OmitArgPrefixes[Engine] = HERE
+    """A field of the run or of the agent and its values, such as num_heads=5,10 or, for layers, hidden=64,64x64.
+    If repeated, all combinations are run."""
+    engine: tyro.conf.OmitArgPrefixes[Engine] = DEFAULT_ENGINE
     """Where trials run."""
     out: Path | None = None
     """Where runs and results go; by default a new directory under runs/."""
     status: Path | None = None
-    """Run nothing: say how far the sweep in this directory is."""
+    """Run nothing, but show the status of the sweep in this directory."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is missing, then show what there is."""
-    options = tyro.cli(Options, prog="bootdqn sweep", description=_DESCRIPTION, args=arguments)
+    """Run the trials that have no result yet, then show all results."""
+    options = tyro.cli(SweepOptions, prog="bootdqn sweep", description=_DESCRIPTION, args=arguments)
     if options.status is not None:
         show_status(options.status)
         return 0
@@ -96,7 +98,7 @@ def main(arguments: list[str]) -> int:
     require(
         not strangers,
         f"{out} holds results of another sweep, such as {', '.join(strangers[:1])}, which this one does not have; "
-        "choose another --out, or ask for those, too",
+        "choose another --out, or add those trials to this sweep",
     )
     with make_executor(options.engine) as executor:
         end = run_sweep(
@@ -116,31 +118,37 @@ def main(arguments: list[str]) -> int:
 
 
 @contextmanager
-def make_executor(engine: Engine) -> Iterator[Executor]:
-    """What the command line asks for."""
+def make_executor(engine: Engine, *, brief: bool = False) -> Iterator[Executor]:
+    """Make the executor that the command line asks for.
+
+    Args:
+        engine: the flags of the command line.
+        brief: whether the trials take seconds, for which worker processes are not worth starting.
+    """
     if engine.executor == "ray":
         with RayExecutor(engine.address, gpu_bytes=round(engine.gpu_memory * 1e9)) as executor:
             yield executor
         return
     require(engine.address is None, "--address belongs to --executor ray")
     require(engine.gpu_memory == 0, "--gpu-memory belongs to --executor ray")
-    yield LocalExecutor()
+    in_process = engine.executor == "in-process" or (engine.executor == "auto" and brief)
+    yield InProcessExecutor() if in_process else LocalExecutor()
 
 
 def exit_code(end: SweepEnd, out: Path) -> int:
-    """Show what failed, and say what to do if that was not all: 0, 1 failed, 130 interrupted."""
+    """Show what failed or is missing, and return the exit code: 0 complete, 1 failed, 130 interrupted."""
     if end.failed:
         _show_failed(end.failed)
-        print(f"more about each is in {out / 'failed'}; the same command tries them again")
+        print(f"details are in {out / 'failed'}; repeat the command to try them again")
         return 1
     if not end.complete:
-        print(f"interrupted; what is finished is in {out}, and the same command goes on from there")
+        print(f"interrupted; finished trials are in {out}: repeat the command to resume")
         return 130
     return 0
 
 
 def show_status(path: Path) -> None:
-    """How far the sweep in a directory is, as it says itself."""
+    """Show the status of the sweep in a directory."""
     require((path / "status.json").exists(), f"{path} holds no status.json; is it the directory of a sweep?")
     status = read_json(path / "status.json")
     eta = status["eta_seconds"]
@@ -158,11 +166,9 @@ def show_status(path: Path) -> None:
         _show_failed(status["failed"])
     silent = time.time() - status["updated"]
     if status["ended"]:
-        print("it has ended" if not waiting else "it was stopped; the same command goes on from there")
+        print("the sweep has ended" if not waiting else "the sweep was stopped; repeat its command to resume")
     elif silent > _SECONDS_TO_WORRY:
-        print(
-            f"nothing was heard of it for {clock(silent)}; if it was killed, the same command goes on from there"
-        )
+        print(f"the sweep has been silent for {clock(silent)}; if it was killed, repeat its command to resume")
 
 
 def _show_running(console: Console, shares: Mapping[str, Any]) -> None:

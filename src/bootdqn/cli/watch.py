@@ -1,4 +1,4 @@
-"""`bootdqn watch`: a video of what the heads think."""
+"""The command `bootdqn watch`: a video of what the heads believe."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import tyro
 from PIL import Image
 
 from bootdqn.errors import UserError, require
-from bootdqn.progress import StepProgress
+from bootdqn.runs.config import parse_config
 from bootdqn.runs.directory import read_json
-from bootdqn.training import parse_train_config
+from bootdqn.runs.progress import Progress
+from bootdqn.runs.records import PER_SEED, loop_of
 from bootdqn.watch import learning, learning_scenes, playing_scenes
 from bootdqn.watch.models import MODEL_SUFFIX, find_snapshots
-from bootdqn.watch.playing import make_players
+from bootdqn.watch.playing import make_performers
 from bootdqn.watch.stages import make_stage
 from bootdqn.watch.video import Video, require_video, write_video
 
-_DESCRIPTION = """Make a video of what the heads think.
+_DESCRIPTION = """Make a video of what the heads believe.
 
 On a chain, DeepSea, stochastic chain or RiverSwim it shows how they learn: the training of one seed is repeated.
 On Gymnasium environments and Atari games it shows how they play: by vote, or with --heads each alone.
@@ -33,7 +34,7 @@ examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class WatchOptions:
     """The command line of `bootdqn watch`."""
 
     run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
@@ -41,24 +42,25 @@ class Options:
     out: Path | None = None
     """Video to write, .mp4 or .gif; by default watch.mp4 in the run directory, or watch-heads.mp4."""
     heads: bool = False
-    """All heads side by side, each playing alone from the same start."""
+    """Show all heads side by side, each playing alone from the same start."""
     files: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = ()
     """Model files and checkpoints of the run, to be shown one after the other; by default its last model."""
     seed: int | None = None
-    """Which of the run's trainings to show, by default the first; of games, seed of the episode, by default 0."""
+    """Seed of the training to show, by default the run's first; of games, seed of the episode, by default 0."""
     episodes: int | None = None
-    """Of a training, how many to show; by default until it had learned."""
+    """Number of training episodes to show; by default until the run had learned."""
     seconds: float | None = None
-    """Of games, how long to play at most for every model; by default 30, and not beyond the end of an episode."""
+    """Of games, longest duration for every model; by default 30, and not beyond the end of an episode."""
     fps: float | None = None
-    """Frames a second; by default as suits what is shown."""
+    """Frames per second; by default as suits the environment."""
 
 
 def main(arguments: list[str]) -> int:
-    """Find out what there is to see, and film it."""
-    options = tyro.cli(Options, prog="bootdqn watch", description=_DESCRIPTION, args=arguments)
+    """Find out what the run can show, and write the video."""
+    options = tyro.cli(WatchOptions, prog="bootdqn watch", description=_DESCRIPTION, args=arguments)
     is_model = options.run.suffix == MODEL_SUFFIX
-    config = {} if is_model else read_json(options.run / "config.json")
+    path = options.run / "config.json"
+    shows_learning = not is_model and loop_of(read_json(path), path) in PER_SEED
     for name, most in (("fps", 60), ("seconds", 3600)):
         value = getattr(options, name)
         require(value is None or 0 < value <= most, f"--{name} must be above 0 and at most {most}, got {value}")
@@ -66,22 +68,17 @@ def main(arguments: list[str]) -> int:
     stem = options.run.with_suffix("") if is_model else options.run / "watch"
     out = options.out or stem.with_name(f"{stem.name}{'-heads' if options.heads else ''}.mp4")
     require_video(out)
-    if "episodes" in config:
-        video = _watch_learning(options, out)
-    elif is_model or "steps" in config:
-        video = _watch_playing(options, out)
-    else:
-        raise UserError(f"{options.run / 'config.json'} is not of this version: it has neither steps nor episodes")
+    video = _watch_learning(options, out) if shows_learning else _watch_playing(options, out)
     print(f"{video.path}: {video.frames} frames, {video.seconds:.1f} s, {video.size / 1e6:.2f} MB")
     return 0
 
 
-def _watch_learning(options: Options, out: Path) -> Video:
+def _watch_learning(options: WatchOptions, out: Path) -> Video:
     run, path = options.run, options.run / "config.json"
     require(not options.heads, "a video of learning shows all heads already; --heads is for games")
     require(not options.files, "a video of learning shows the whole training; --from is for games")
     require(options.seconds is None, "--episodes says how much of a training is shown; --seconds is for games")
-    config = parse_train_config(read_json(path), path)
+    config = parse_config(read_json(path), path)
     seed = config.seed if options.seed is None else options.seed
     episodes = learning.episodes_shown(run, config, seed, options.episodes)
     learning.require_same_network(run, config, seed)
@@ -91,36 +88,33 @@ def _watch_learning(options: Options, out: Path) -> Video:
         print(f"repeated {episodes} episodes of seed {seed}; the {compared} that the run recorded are the same")
     else:
         print(
-            f"warning: the repeated training is not that of metrics.csv from episode {different} on, as may be "
-            "with other versions or another processor; the video shows the repeated one"
+            f"warning: the repeated training differs from metrics.csv from episode {different} on, which can "
+            "happen with other versions or another processor; the video shows the repeated one"
         )
     fps = options.fps or learning_scenes.FPS
     print(f"drawing {len(recording.ends)} frames", flush=True)
     return write_video(out, learning_scenes.draw_learning(recording, fps), fps)
 
 
-def _watch_playing(options: Options, out: Path) -> Video:
+def _watch_playing(options: WatchOptions, out: Path) -> Video:
     require(options.episodes is None, "--seconds says how much of a game is shown; --episodes is for learning")
     config, snapshots = find_snapshots(options.run, options.files)
     if config.env is None:
         raise UserError("the environment of this run has no name by which it could be made again")
-    num_slots = config.agent.num_heads if options.heads else 1
+    num_slots = config.deep.num_heads if options.heads else 1
     stage = make_stage(config.env, num_slots)
     fps = options.fps or stage.fps
     seconds = options.seconds or playing_scenes.SECONDS
     total = len(snapshots) * playing_scenes.most_frames(fps, seconds)
-    bar = StepProgress(f"{config.env} {config.agent_name}", steps=total, begun_with=0, visible=True)
+    bar = Progress(f"{config.env} {config.agent_name}", total=total, unit="frames")
 
     def frames() -> Iterator[Image.Image]:
         count = 0
-        for player in make_players(stage, config, snapshots, options.seed or 0):
-            for frame in playing_scenes.draw_playing(player, heads=options.heads, fps=fps, seconds=seconds):
+        for performer in make_performers(stage, config, snapshots, options.seed or 0):
+            for frame in playing_scenes.draw_playing(performer, heads=options.heads, fps=fps, seconds=seconds):
                 yield frame
                 count += 1
-                if count == 1:
-                    bar.start(count)  # all is compiled
-                else:
-                    bar.update(count, ())
+                bar.update((count, count))
 
     try:
         with bar:

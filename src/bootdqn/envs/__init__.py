@@ -1,1 +1,1 @@
-"""Environments."""
+"""Environments: compiled ones, those of Gymnasium, and Atari games."""

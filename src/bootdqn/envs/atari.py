@@ -1,4 +1,4 @@
-"""The paper's 49 Atari games: `atari:breakout` by its protocol, `atari:breakout,modern` by today's."""
+"""The paper's 49 Atari games: `atari:breakout` by the paper's protocol, `atari:breakout,modern` by today's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from bootdqn.envs.observations import Observations
+from bootdqn.envs.spaces import Observations
 from bootdqn.errors import UserError, require, require_known
 from bootdqn.types import HostStep
 
@@ -26,7 +26,7 @@ _ROMS = """
     star_gunner tennis time_pilot tutankham up_n_down venture video_pinball wizard_of_wor zaxxon
 """
 GAMES: dict[str, str] = {rom: rom.replace("_", " ").title() for rom in _ROMS.split()}
-"""Names of ROMs, and titles as in the paper's tables."""
+"""Titles as in the paper's tables, by the names of ROMs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,27 +34,27 @@ class Protocol:
     """How a game is shown, played and learned from."""
 
     action_repeat: int = 4
-    """Frames an action is held."""
+    """The number of frames for which an action is held."""
     max_pool: bool = True
-    """Whether a picture is the maximum of the last two frames of a step: some sprites show in every other only."""
+    """Whether a picture is the maximum of the last two frames, as some sprites show in every other frame only."""
     height: int = 84
-    """Of a picture, in pixels; frames are reduced by averaging areas."""
+    """The height of a picture in pixels; frames are reduced by averaging areas."""
     width: int = 84
-    """Of a picture, in pixels."""
+    """The width of a picture in pixels."""
     grey: bool = True
-    """Whether pictures have brightness only."""
+    """Whether pictures are grey and not coloured."""
     stack: int = 4
-    """Pictures in an observation, the oldest first; those before an episode are zero."""
+    """The number of pictures in an observation, oldest first; those before an episode are zero."""
     max_noops: int = 30
-    """Most frames without an action at the start of an episode; any number from 0 is equally likely."""
+    """The largest number of frames without action at the start of an episode; all from 0 are equally likely."""
     full_actions: bool = False
-    """Whether all 18 actions can be taken, or only those that the game knows."""
+    """Whether there are all 18 actions, or only those that the game uses."""
     sticky_probability: float = 0.0
-    """That the console holds the action of the frame before, drawn at every frame."""
+    """The probability, drawn at every frame, that the console repeats the action of the frame before."""
     max_episode_frames: int = 108_000
-    """After these, no-ops not counted, an episode is truncated."""
+    """The number of frames, without initial no-ops, after which an episode is truncated."""
     life_loss_ends_future: bool = True
-    """Whether training sees no future beyond a lost life; the episode goes on until the game is over."""
+    """Whether a lost life ends the future in training; the episode itself lasts until the game is over."""
 
     def __post_init__(self) -> None:
         require(
@@ -65,17 +65,23 @@ class Protocol:
 
 
 PAPER = Protocol()
-"""That of the paper, as of DQN before it."""
+"""The protocol of the paper, which is that of DQN."""
 MODERN = Protocol(full_actions=True, sticky_probability=0.25)
-"""With chance that cannot be learned by heart."""
+"""Today's protocol, with randomness that prevents memorised sequences of actions."""
 _PROTOCOLS = {"modern": MODERN}
 
 
 class AtariEnvs:
-    """Slots of a game, with the interface of `HostEnvs`; observations are pictures [stack, height, width]."""
+    """The slots of a game, with the interface of `HostEnvs`; observations are pictures [stack, height, width]."""
 
     def __init__(self, name: str, num_envs: int = 1, protocol: Protocol | None = None):
-        """For a name such as `atari:breakout`; `protocol` in place of the one that it names."""
+        """Make the slots.
+
+        Args:
+            name: the name of the game, such as `atari:breakout`.
+            num_envs: the number of slots.
+            protocol: the protocol, if not the one that the name asks for.
+        """
         game, named = _parse(name)
         require(num_envs >= 1, f"num_envs must be at least 1, got {num_envs}")
         self.protocol = protocol or named
@@ -110,7 +116,7 @@ class AtariEnvs:
         self.num_actions = int(self.envs.single_action_space.n)
 
     def reset(self, seeds: Sequence[int]) -> NDArray[np.uint8]:
-        """Start fresh episodes in all slots; what follows depends on `seeds` [S] and the actions alone."""
+        """Start new episodes in all slots; all that follows depends on `seeds` [S] and the actions alone."""
         require(
             all(0 <= seed < 2**31 for seed in seeds), f"seeds must be at least 0 and less than 2^31, got {seeds}"
         )
@@ -142,27 +148,27 @@ class AtariEnvs:
         return HostStep(obs, reward, terminated, self._truncated, valid, obs, was_reset, life_lost)
 
     def close(self) -> None:
-        """Let go of the games."""
+        """Close the games."""
         self.envs.close()
 
 
 def is_atari(name: str) -> bool:
-    """Whether a name is that of an Atari game."""
+    """Return whether a name is that of an Atari game."""
     return name.partition(",")[0].partition(":")[0] == "atari"
 
 
 def protocol_of(name: str) -> Protocol:
-    """The protocol that a name asks for."""
+    """Return the protocol that a name asks for."""
     return _parse(name)[1]
 
 
 def protocol_card(name: str, *, clip_rewards: bool, evaluation_epsilon: float) -> dict[str, Any]:
-    """All that decides what scores in a game mean, as JSON.
+    """Return everything that scores in a game depend on, as JSON.
 
     Args:
-        name: of the game.
-        clip_rewards: whether training sees rewards within [-1, 1]; scores are never clipped.
-        evaluation_epsilon: probability of a random action in evaluations.
+        name: the name of the game.
+        clip_rewards: whether rewards are clipped to [-1, 1] in training; scores never are.
+        evaluation_epsilon: the probability of a random action in evaluations.
     """
     game, protocol = _parse(name)
     ale_py = _ale_py()
@@ -181,7 +187,7 @@ def protocol_card(name: str, *, clip_rewards: bool, evaluation_epsilon: float) -
 
 
 def protocol_line(card: Mapping[str, Any]) -> str:
-    """A run's protocol card in one line, to go under a figure."""
+    """Format the protocol card of a run as one line, for the footer of a figure."""
     sticky, epsilon = card["sticky_probability"], card["evaluation_epsilon"]
     parts = [
         f"repeat {card['action_repeat']}",
@@ -200,7 +206,7 @@ def protocol_line(card: Mapping[str, Any]) -> str:
 
 
 def _parse(name: str) -> tuple[str, Protocol]:
-    """ROM and protocol of a name."""
+    """Return the ROM and the protocol of a name."""
     head, has_option, option = name.partition(",")
     family, _, game = head.partition(":")
     require(family == "atari" and game != "", f"expected a game, as in atari:breakout, got {name!r}")

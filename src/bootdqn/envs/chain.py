@@ -1,4 +1,4 @@
-"""The N-chain: a small reward near the start, a large one at the far end (paper, section 5.1)."""
+"""The N-chain, with a small reward near the start and a large one at the far end (paper, section 5.1)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,29 @@ from bootdqn.types import Encoding, Step
 LEFT_REWARD = 0.001
 RIGHT_REWARD = 1.0
 START = 1
-"""Index of s_2."""
+"""The index of s_2, where episodes start."""
 
 
 def draw_right_actions(length: int, seed: int) -> NDArray[np.int64]:
-    """Which of two actions means right in every state of a scrambled chain [N]; longer ones continue shorter."""
+    """Draw which of two actions means right in every state [N]; longer chains continue shorter ones."""
     return np.random.default_rng(seed).integers(0, 2, length)
 
 
+def describe_row(length: int, horizon: int, moves: str = "", *, scrambled: bool) -> str:
+    """Describe the task on a row of states; `moves` says how moves can fail."""
+    return (
+        f"A row of {length} states, {horizon} steps per episode. The far end pays 1 per step, the near end almost "
+        f"nothing.{moves}{' Which action is right is drawn per state.' if scrambled else ''}"
+    )
+
+
 class ChainState(NamedTuple):
-    """Where the agent is, and since how many steps."""
+    """The position of the agent and the number of steps so far."""
 
     position: Array
+    """The index of the state, from 0."""
     time: Array
+    """The number of steps in this episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +50,19 @@ class Chain:
     """
 
     length: int
-    """N."""
+    """The number of states N."""
     horizon_offset: int = 8
-    """An episode lasts N + this many actions."""
+    """An episode lasts N plus this many actions."""
     reward_on: Literal["action", "entry"] = "action"
-    """Pay R(s, a): left at s_1 and right at s_N; or R(s'): for entering (or staying in) s_1 and s_N."""
+    """Whether rewards are for actions (left at s_1, right at s_N) or for entering or staying in s_1 and s_N."""
     features: Literal["thermometer", "one_hot"] = "thermometer"
-    """How a position becomes the network's input."""
+    """How a position becomes the input of the network."""
     time_limit: Literal["truncated", "terminated"] = "truncated"
-    """Whether the end of an episode keeps its future value (the state has no clock) or ends it."""
+    """Whether the last state of an episode keeps its future value, as it has no clock, or has none."""
     scrambled: bool = False
-    """Draw which action means right for every state, so that no policy generalises from state to state."""
+    """Whether the action that means right is drawn per state, so that no policy generalises between states."""
     scramble_seed: int = 0
-    """Seed of that draw."""
+    """The seed of that draw."""
 
     def __post_init__(self):
         require(self.length >= 4, f"a chain needs at least 4 states, got {self.length}; try chain:10")
@@ -68,46 +78,66 @@ class Chain:
 
     @property
     def num_actions(self) -> int:
-        """Two: left and right."""
+        """The number of actions, which is two: left and right."""
         return 2
 
     @property
     def horizon(self) -> int:
-        """Actions an episode."""
+        """The number of actions per episode."""
         return self.length + self.horizon_offset
 
     @property
     def encoding(self) -> Encoding:
-        """From a position to the network's input [N]."""
+        """The encoding of a position as the input of the network [N]."""
         return Encoding(self.features, self.length)
 
     @property
     def solved_return(self) -> float:
-        """What always going right collects, 10 with the default horizon; or left, on chains of thousands."""
+        """The optimal return: of going right, which is 10 by default, or of going left in chains of thousands."""
         on_entry = int(self.reward_on == "entry")
         right = RIGHT_REWARD * (self.horizon - (self.length - 1 - START) + on_entry)
         return max(right, LEFT_REWARD * (self.horizon - START + on_entry))
 
     def is_optimal(self, state: ChainState, episode_return: Array) -> Array:
-        """Whether the episode collected the optimum."""
+        """Return whether the episode had the optimal return."""
         del state
         return episode_return >= self.solved_return
 
     def regret(self, state: ChainState, episode_return: Array) -> Array:
-        """What the episode missed of the optimum; nothing is left to chance."""
+        """Return the difference of the return to the optimum, as nothing is random."""
         del state
         return self.solved_return - episode_return
 
     @property
     def right_actions(self) -> tuple[int, ...]:
-        """Which action means right, for every state [N]."""
+        """The action that means right in every state [N]."""
         if not self.scrambled:
             return (1,) * self.length
         return tuple(draw_right_actions(self.length, self.scramble_seed).tolist())
 
     @property
+    def state_shape(self) -> tuple[int]:
+        """The states lie in a row of N."""
+        return (self.length,)
+
+    @property
+    def reachable(self) -> NDArray[np.bool_]:
+        """Whether an agent can reach each state [N]: always."""
+        return np.ones(self.length, bool)
+
+    @property
+    def way_to_reward(self) -> NDArray[np.int64]:
+        """The states on the way of an agent that always goes right."""
+        return np.arange(START, self.length)
+
+    @property
+    def description(self) -> str:
+        """The task in a few sentences for people."""
+        return describe_row(self.length, self.horizon, scrambled=self.scrambled)
+
+    @property
     def mdp(self) -> MDP:
-        """The exact problem."""
+        """The exact Markov decision process."""
         require_small(Shape(self.length, self.num_actions, self.horizon))
         goes_right = np.array(self.right_actions)[:, None] == np.arange(self.num_actions)
         moved, rewards = map(np.asarray, self._outcome(jnp.arange(self.length)[:, None], jnp.asarray(goes_right)))
@@ -136,7 +166,7 @@ class Chain:
         return ChainState(moved, time), Step(moved, reward, ends, over & ~ends)
 
     def _outcome(self, position: Array, goes_right: Array) -> tuple[Array, Array]:
-        """(positions, whether the agent goes right) -> (next positions, rewards), of any shape."""
+        """Return the next positions and the rewards, given positions and whether the agent goes right."""
         last = self.length - 1
         moved = jnp.clip(position + jnp.where(goes_right, 1, -1), 0, last)
         if self.reward_on == "action":

@@ -1,4 +1,4 @@
-"""DeepSea: a grid with one rewarding corner that only a whole episode of right moves reaches (bsuite)."""
+"""bsuite's DeepSea, a grid whose rewarding corner is reached only by a whole episode of right moves."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from bootdqn.tabular.mdp import MDP, Shape, require_small
 from bootdqn.types import Encoding, Step
 
 MOVE_COST = 0.01
-"""What a whole episode of right moves costs."""
+"""The cost of a whole episode of right moves."""
 
 
 class DeepSeaState(NamedTuple):
-    """Where the agent is, and whether it has left the way to the reward."""
+    """The position of the agent, and whether it has left the path to the reward."""
 
     row: Array
+    """The row, from 0 at the top."""
     column: Array
+    """The column, from 0 at the left."""
     bad: Array
-    """Whether it went left on the diagonal: bsuite's "bad episode"."""
+    """Whether the agent went left on the diagonal, which bsuite calls a bad episode."""
     regret: Array
-    """What its actions have lost in expectation."""
+    """The expected loss of the actions so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeepSea:
     """An N x N grid in which every action leads one row down, and one column left or right.
 
-    Same numbers as bsuite's `deep_sea` and `deep_sea_stochastic`. The agent starts in the top left corner; right
-    in the bottom right corner pays 1, and every move right costs 0.01 / N. Which action means right is drawn for
-    every cell. Observations are cells, row by row; after the last step comes N², which encodes to zeros.
+    All numbers are those of bsuite's `deep_sea` and `deep_sea_stochastic`. The agent starts in the top left
+    corner; right in the bottom right corner pays 1, and every move right costs 0.01 / N. Which action means right
+    is drawn per cell. Observations are cells, row by row; after the last step comes N², which is encoded as zeros.
     """
 
     size: int
-    """N."""
+    """The number of rows and columns N."""
     stochastic: bool = False
-    """Right moves fail with probability 1/N, and the rewards of the bottom corners are noisy."""
+    """Whether right moves fail with probability 1/N, and the rewards of the bottom corners are noisy."""
     mapping_seed: int = 42
-    """Seed of the draw of which action means right."""
+    """The seed of the draw of which action means right."""
 
     def __post_init__(self):
         require(2 <= self.size <= 2**10, f"a deep sea needs 2 to 2**10 rows, got {self.size}; try deep_sea:10")
@@ -52,32 +54,32 @@ class DeepSea:
 
     @property
     def num_actions(self) -> int:
-        """Two."""
+        """The number of actions, which is two."""
         return 2
 
     @property
     def horizon(self) -> int:
-        """Actions an episode: one a row."""
+        """The number of actions per episode, which is one per row."""
         return self.size
 
     @property
     def encoding(self) -> Encoding:
-        """From a cell to the network's input [N²]."""
+        """The encoding of a cell as the input of the network [N²]."""
         return Encoding("one_hot", self.size**2)
 
     @property
     def solved_return(self) -> float:
-        """What an optimal episode collects on average: right, until the wind has led off the diagonal."""
+        """The mean return of an optimal episode, which goes right until the wind has led off the diagonal."""
         return float(self._diagonal_values[0])
 
     @property
     def _success(self) -> float:
-        """Probability that a right move moves right."""
+        """The probability that a right move moves right."""
         return 1 - 1 / self.size if self.stochastic else 1.0
 
     @property
     def _diagonal_values(self) -> NDArray[np.float64]:
-        """What is yet to be had on average from every cell of the diagonal [N]; from all others, nothing is."""
+        """The optimal value of every cell of the diagonal [N]; that of all other cells is zero."""
         values = np.ones(self.size)
         for row in range(self.size - 2, -1, -1):
             values[row] = self._success * (values[row + 1] - MOVE_COST / self.size)
@@ -85,28 +87,47 @@ class DeepSea:
 
     @property
     def right_actions(self) -> NDArray[np.int_]:
-        """Which action means right, for every cell [N, N]."""
-        # bsuite's draw: only the legacy generator repeats it.
+        """The action that means right in every cell [N, N]."""
+        # Only the legacy generator repeats the draw of bsuite.
         return np.random.RandomState(self.mapping_seed).binomial(1, 0.5, [self.size, self.size])
 
     @property
+    def state_shape(self) -> tuple[int, int]:
+        """The states are the cells of a grid [N, N]."""
+        return self.size, self.size
+
+    @property
+    def way_to_reward(self) -> NDArray[np.int64]:
+        """The states on the way of an agent that always goes right, if no move fails: the diagonal."""
+        return np.arange(self.size) * (self.size + 1)
+
+    @property
+    def description(self) -> str:
+        """The task in a few sentences for people."""
+        chance = ", where right can fail" if self.stochastic else ""
+        return (
+            f"Each of {self.size} steps leads a row down and a column left or right{chance}. Only right, "
+            f"{self.size} times in a row, leads to the reward; every move right costs a little."
+        )
+
+    @property
     def reachable(self) -> NDArray[np.bool_]:
-        """Whether an agent can get to each cell [N, N]: there is no way above the diagonal."""
+        """Whether the agent can reach each cell [N, N]; those above the diagonal are out of reach."""
         return np.tri(self.size, dtype=bool)
 
     def is_optimal(self, state: DeepSeaState, episode_return: Array) -> Array:
-        """Whether an episode that ended in `state` never left the way to the reward by choice."""
+        """Return whether an episode that ended in `state` never left the path to the reward by choice."""
         del episode_return
         return ~state.bad
 
     def regret(self, state: DeepSeaState, episode_return: Array) -> Array:
-        """What the episode's actions lost in expectation."""
+        """Return the expected loss of the actions of the episode."""
         del episode_return
         return state.regret
 
     @property
     def mdp(self) -> MDP:
-        """The exact problem; what follows the last row does not matter."""
+        """The exact Markov decision process; what follows the last row does not matter."""
         n, cost = self.size, MOVE_COST / self.size
         require_small(Shape(n**2, self.num_actions, n))
         transitions, rewards = np.zeros((n**2, 2, n**2)), np.zeros((n**2, 2))

@@ -1,1 +1,1 @@
-"""Experiments: a sweep (data), a run and a plot for every figure or table."""
+"""The experiments of the paper and beyond: one file each has the sweep (data), the run and the plot."""

@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bootdqn.agent import AgentConfig, make_agent, make_network
-from bootdqn.loops.groups import SeedTraining, repeat_episode, vmap_seeds
-from bootdqn.replay.device import Ring, add, make_ring, sample
+from bootdqn.core.agent import make_agent
+from bootdqn.core.config import AgentConfig
+from bootdqn.loops.protocol import diverged
+from bootdqn.loops.seeds import SeedLoop, SeedProgram, repeat_episode, vmap_seeds
+from bootdqn.replay.ring import Ring, add, make_ring, sample
 from bootdqn.types import Agent, Env, Learner, Params, Transition, UpdateMetrics
 
 FLOPS_PER_CHUNK = 5e10
@@ -31,15 +33,15 @@ class Exploration(NamedTuple):
     """Where training has been, for every state [S]; empty where observations are no states."""
 
     visits: Array
-    """Steps that began there."""
+    """How many steps began in the state."""
     first_episode: Array
-    """In which the state was first visited, from 1; 0 for never."""
+    """The number of the episode that first visited the state, from 1; 0 for none."""
     first_head: Array
-    """Which was committed then."""
+    """The head that was committed in that episode."""
 
 
 class TrainState(NamedTuple):
-    """All that one seed's training needs to go on."""
+    """All that the training of one seed needs to continue."""
 
     key: Array
     learner: Learner
@@ -61,15 +63,15 @@ class EpisodeMetrics(NamedTuple):
     optimal: Array
     """Whether the training episode was optimal."""
     greedy_optimal: Array
-    """Whether the one by vote was."""
+    """Whether the episode by vote was optimal."""
     head: Array
     """The committed head."""
     epsilon: Array
-    """At the end of the episode."""
+    """Probability of a random action at the end of the episode."""
     num_updates: Array
-    """In this episode."""
+    """How many updates were made in the episode."""
     updates: UpdateMetrics
-    """Means over those updates; 0 where there were none."""
+    """Means over these updates; 0 where there were none."""
 
 
 # Counters are the same in all vmapped seeds and stay unbatched: a condition on them remains a branch, where one
@@ -83,65 +85,58 @@ _STATE_AXES = TrainState(
 )
 
 
-class CompiledTraining(SeedTraining[TrainState, EpisodeMetrics]):
-    """Trains one agent configuration on one environment for several seeds at once."""
-
-    def __init__(
-        self,
-        env: Env,
-        config: AgentConfig,
-        *,
-        seeds: Sequence[int],
-        episodes: int,
-        trunk: Callable[[Array], Any] | None = None,
-        group_size: int | None = None,
-    ):
-        """Compile nothing yet; `trunk` is as for `make_network`, `group_size` how many seeds are vmapped."""
-        self.env = env
-        self.config = config
-        network = make_network(config, env.encoding, env.num_actions, trunk)
-        self.agent = make_agent(config, network, env.num_actions)
-        # Never more than the run will see.
-        self.capacity = min(config.replay_capacity, episodes * env.horizon)
-        chunk_episodes = max(1, _steps_per_chunk(self.agent, config) // env.horizon)
-        init, run = make_program(env, self.agent, config, capacity=self.capacity, chunk_episodes=chunk_episodes)
-        super().__init__(
-            init, run, seeds=seeds, episodes=episodes, group_size=group_size, chunk_episodes=chunk_episodes
-        )
-
-    def params(self) -> dict[int, Params]:
-        """Online parameters of every seed that has begun, as numpy arrays."""
-        return self._by_seed(lambda state: state.learner.params)
-
-    def exploration(self) -> dict[int, Exploration]:
-        """Where every seed that has begun has been, as numpy arrays."""
-        return self._by_seed(lambda state: state.exploration)
-
-    def _by_seed(self, part: Callable[[TrainState], Any]) -> dict[int, Any]:
-        return {
-            seed: jax.tree.map(lambda x, i=index: np.asarray(x[i]), part(state))
-            for seeds, state in zip(self._groups, self._states, strict=True)
-            if state is not None
-            for index, seed in enumerate(seeds)
-        }
+COLUMNS = (
+    *("seed", "episode", "step", "return", "regret", "greedy_return", "length"),
+    *("head", "epsilon", "updates", "loss", "q_mean", "q_spread"),
+)
+"""Columns of `metrics.csv` that a compiled loop has."""
 
 
-def _steps_per_chunk(agent: Agent, config: AgentConfig) -> int:
-    """Environment steps between two reports."""
-    params = jax.eval_shape(agent.init, jax.random.key(0)).params
-    # Three passes forward and two backward, a multiplication and an addition for every weight.
-    flops = 10 * config.batch_size * sum(leaf.size for leaf in jax.tree.leaves(params))
-    return min(MAX_STEPS_PER_CHUNK, int(FLOPS_PER_CHUNK / flops * config.learning_period_steps))
+def make_compiled_loop(
+    env: Env,
+    config: AgentConfig,
+    *,
+    seeds: Sequence[int],
+    episodes: int,
+    trunk: Callable[[Array], Any] | None = None,
+    group_size: int | None = None,
+) -> SeedLoop[TrainState, EpisodeMetrics]:
+    """Make the loop that trains an agent on a compiled environment, for several seeds.
 
-
-def make_program(env: Env, agent: Agent, config: AgentConfig, *, capacity: int, chunk_episodes: int):
-    """The two compiled functions of a run.
-
-    Returns:
-        init: (keys [S]) -> states of S seeds.
-        run: (states, number of episodes up to `chunk_episodes`) -> (states, metrics [S, chunk_episodes]); the
-            states passed in are consumed.
+    Args:
+        env: the environment.
+        config: the agent's configuration.
+        seeds: one number per training.
+        episodes: episodes per seed.
+        trunk: as for `make_agent`.
+        group_size: as for `SeedLoop`.
     """
+    program = make_compiled_program(env, config, episodes=episodes, trunk=trunk)
+    return SeedLoop(program, seeds=seeds, episodes=episodes, group_size=group_size)
+
+
+def make_compiled_program(
+    env: Env,
+    config: AgentConfig,
+    *,
+    episodes: int,
+    trunk: Callable[[Array], Any] | None = None,
+    chunk_episodes: int | None = None,
+) -> SeedProgram[TrainState, EpisodeMetrics]:
+    """Make the program that `make_compiled_loop` runs.
+
+    Args:
+        env: the environment.
+        config: the agent's configuration.
+        episodes: episodes per seed that are planned; replay never holds more.
+        trunk: as for `make_agent`.
+        chunk_episodes: episodes between two reports, in place of about half a second's worth.
+    """
+    agent = make_agent(config, env.encoding, env.num_actions, trunk)
+    capacity = min(config.replay_capacity, episodes * env.horizon)
+    if chunk_episodes is None:
+        chunk_episodes = max(1, _steps_per_chunk(agent, config) // env.horizon)
+    committed = config.acting == "committed_head"
 
     def init(key: Array) -> TrainState:
         key, init_key, reset_key = jax.random.split(key, 3)
@@ -153,7 +148,45 @@ def make_program(env: Env, agent: Agent, config: AgentConfig, *, capacity: int, 
     def run(state: TrainState, num_episodes: Array) -> tuple[TrainState, EpisodeMetrics]:
         return repeat_episode(partial(_run_episode, env, agent, config), state, num_episodes, chunk_episodes)
 
-    return vmap_seeds(init, run, _STATE_AXES)
+    def episode(metrics: EpisodeMetrics, at: tuple[int, int]) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "regret": metrics.regret[at],
+            "greedy_return": metrics.greedy_return[at],
+            "head": metrics.head[at] if committed else None,
+            "epsilon": metrics.epsilon[at],
+            "num_updates": metrics.num_updates[at],
+        }
+        if metrics.num_updates[at]:
+            fields |= {name: values[at] for name, values in metrics.updates._asdict().items()}
+        return fields
+
+    def take_replay(state: TrainState) -> tuple[TrainState, Transition]:
+        return state._replace(replay=state.replay._replace(data=None)), state.replay.data
+
+    init_seeds, run_seeds = vmap_seeds(init, run, _STATE_AXES)
+    return SeedProgram(
+        init=init_seeds,
+        run=run_seeds,
+        agent=agent,
+        chunk_episodes=chunk_episodes,
+        horizon=env.horizon,
+        columns=COLUMNS,
+        episode=episode,
+        is_finite=lambda metrics: np.isfinite(metrics.updates.loss),
+        diverged=lambda where: diverged(f"the loss {where}", config.learning_rate),
+        params=lambda state: state.learner.params,
+        take_replay=take_replay,
+        put_replay=lambda state, data: state._replace(replay=state.replay._replace(data=data)),
+        replay_size=lambda state: (int(state.replay.added), capacity),
+    )
+
+
+def _steps_per_chunk(agent: Agent, config: AgentConfig) -> int:
+    """Environment steps between two reports."""
+    params = jax.eval_shape(agent.init, jax.random.key(0)).params
+    # Three passes forward and two backward, a multiplication and an addition for every weight.
+    flops = 10 * config.batch_size * sum(leaf.size for leaf in jax.tree.leaves(params))
+    return min(MAX_STEPS_PER_CHUNK, int(FLOPS_PER_CHUNK / flops * config.learning_period_steps))
 
 
 def _run_episode(
@@ -161,13 +194,13 @@ def _run_episode(
 ) -> tuple[TrainState, EpisodeMetrics]:
     """Train for one episode, then play one by vote."""
     key, reset_key, begin_key, mask_key, step_key, greedy_key = jax.random.split(state.key, 6)
-    actor = agent.begin(begin_key)
+    head = agent.draw_head(begin_key)
     episode_mask = agent.draw_mask(mask_key)
 
     def step(carry, key: Array):
         learner, replay, count, env_state, obs = carry
         act_key, env_key, mask_key, sample_key = jax.random.split(key, 4)
-        action = agent.act(act_key, learner, actor, obs, agent.epsilon(count))
+        action = agent.act(act_key, learner.params, head, obs, agent.epsilon(count))
         env_state, out = env.step(env_key, env_state, action)
         discount = jnp.where(out.terminated, 0.0, jnp.float32(config.discount))
         mask = agent.draw_mask(mask_key) if config.mask_per == "step" else episode_mask
@@ -186,14 +219,14 @@ def _run_episode(
         step, carry, jax.random.split(step_key, env.horizon)
     )
     num_updates = learner.updates - state.learner.updates
-    greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner)
+    greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner.params)
     metrics = EpisodeMetrics(
         episode_return=rewards.sum(),
         greedy_return=greedy_return,
         regret=env.regret(env_state, rewards.sum()),
         optimal=env.is_optimal(env_state, rewards.sum()),
         greedy_optimal=greedy_optimal,
-        head=actor.head,
+        head=head,
         epsilon=agent.epsilon(count),
         num_updates=num_updates,
         updates=jax.tree.map(lambda x: x.sum() / jnp.maximum(num_updates, 1), updates),
@@ -201,12 +234,12 @@ def _run_episode(
     exploration = state.exploration
     if env.encoding.num_states:
         episode = state.step // env.horizon + 1
-        exploration = _explored(exploration, observations, episode, actor.head)
+        exploration = _explored(exploration, observations, episode, head)
     return TrainState(key, learner, replay, count, exploration), metrics
 
 
 def _explored(exploration: Exploration, states: Array, episode: Array, head: Array) -> Exploration:
-    """Note the states [H] of an episode."""
+    """Add the states [H] of an episode to what has been explored."""
     visits = exploration.visits.at[states].add(1)
     new = (exploration.visits == 0) & (visits > 0)
     return Exploration(
@@ -216,14 +249,14 @@ def _explored(exploration: Exploration, states: Array, episode: Array, head: Arr
     )
 
 
-def _play_greedily(key: Array, env: Env, agent: Agent, learner: Learner) -> tuple[Array, Array]:
+def _play_greedily(key: Array, env: Env, agent: Agent, params: Params) -> tuple[Array, Array]:
     """Return of one episode by majority vote, and whether it was optimal."""
     reset_key, step_key = jax.random.split(key)
 
     def step(carry, key: Array):
         env_state, obs = carry
         act_key, env_key = jax.random.split(key)
-        env_state, out = env.step(env_key, env_state, agent.greedy(act_key, learner, obs))
+        env_state, out = env.step(env_key, env_state, agent.greedy(act_key, params, obs))
         return (env_state, out.obs), out.reward
 
     (env_state, _), rewards = jax.lax.scan(step, env.reset(reset_key), jax.random.split(step_key, env.horizon))

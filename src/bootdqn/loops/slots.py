@@ -9,63 +9,64 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from bootdqn.agent import AgentConfig
-from bootdqn.types import Actor, Agent, Learner, Params
+from bootdqn.core.config import AgentConfig
+from bootdqn.types import Agent, Params
 
 
 class Slots(NamedTuple):
     """Who acts in every slot; arrays [S, ...]."""
 
     key: Array
-    """All randomness of a slot's episodes to come."""
+    """Key from which the randomness of the slot's later episodes derives."""
     step_key: Array
-    """All randomness of the episode."""
+    """Key from which the randomness of the current episode derives."""
     head: Array
+    """The head that is followed."""
     mask: Array
-    """Of the episode [S, K]."""
+    """Bootstrap weights of the episode [S, K]."""
     ticks: Array
-    """Since the episode began."""
+    """Steps since the episode began."""
 
 
 class Draws(NamedTuple):
-    """What is drawn for learning from a tick."""
+    """What is drawn at random for learning from one step of all slots."""
 
     mask: Array
     """Bootstrap weights of its transitions [S, K]."""
     key: Array
-    """Of the batches of its updates."""
+    """Key from which the batches of its updates are drawn."""
 
 
-class Acting(NamedTuple):
+class SlotPolicy(NamedTuple):
     """The pure functions of acting in slots."""
 
-    act: Callable[[Params, Slots, Array, Array, Array], tuple[Array, Slots]]
-    """(params, slots, which begin an episode [S], observations, steps so far) -> actions, slots."""
+    act: Callable[[Params, Slots, Array, Array, Array], tuple[Array, Draws, Slots]]
+    """(params, slots, which begin an episode [S], observations, steps so far) -> actions, draws, slots."""
     begin: Callable[[Slots, Array], Slots]
-    """(slots, which begin an episode [S]) -> slots."""
+    """(slots, which begin an episode [S]) -> slots with new heads and masks there."""
     hold: Callable[[Params, Slots], Params]
-    """(params, slots) -> a copy of what acting needs of them until an episode begins."""
-    act_held: Callable[[Params, Slots, Array, Array], tuple[Array, Slots]]
-    """(what is held, slots that have begun, observations, steps so far) -> actions, slots."""
+    """(params, slots) -> a copy of those parameters that acting needs until an episode begins."""
+    act_held: Callable[[Params, Slots, Array, Array], tuple[Array, Draws, Slots]]
+    """(held parameters, slots that have begun, observations, steps so far) -> actions, draws, slots."""
     draw: Callable[[Slots], Draws]
-    """(slots after acting) -> what is drawn for the tick."""
+    """(slots after acting) -> the draws that acting returned."""
 
 
 def make_slots(key: Array, config: AgentConfig, num_envs: int, first: int = 0) -> Slots:
-    """Nobody yet, in slots that are numbered from `first`; the key is that of the training."""
+    """Make slots, numbered from `first`, in which no episode has begun; the key is that of the training."""
     keys = jnp.stack([jax.random.fold_in(key, slot) if slot else key for slot in range(first, first + num_envs)])
     head, mask = jnp.zeros(num_envs, jnp.int32), jnp.zeros((num_envs, config.num_heads))
     return Slots(keys, keys, head, mask, jnp.zeros(num_envs, jnp.int32))
 
 
-def make_acting(agent: Agent, config: AgentConfig, num_envs: int) -> Acting:
-    """Acting in so many slots."""
+def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPolicy:
+    """Make the functions by which an agent acts in `num_envs` slots."""
     # Fewer heads act than there are: the others need not be held.
     holds_some = config.acting == "committed_head" and num_envs < config.num_heads
 
     def begin_one(key: Array) -> Slots:
         key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
-        return Slots(key, step_key, agent.begin(begin_key).head, agent.draw_mask(mask_key), jnp.int32(-1))
+        return Slots(key, step_key, agent.draw_head(begin_key), agent.draw_mask(mask_key), jnp.int32(-1))
 
     def begin(slots: Slots, fresh: Array) -> Slots:
         def choose(new: Array, old: Array) -> Array:
@@ -82,25 +83,24 @@ def make_acting(agent: Agent, config: AgentConfig, num_envs: int) -> Acting:
             slots.step_key, slots.ticks
         )
 
-    def act_as(heads: Array, params: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Slots]:
-        slots = slots._replace(ticks=slots.ticks + 1)
-        learner = Learner(params, None, None, jnp.int32(0))
-        epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
-        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
-            tick_keys(slots)[:, 0], learner, Actor(heads), obs, epsilon
-        )
-        return actions, slots
-
-    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Slots]:
-        slots = jax.lax.cond(fresh.any(), begin, lambda slots, _: slots, slots, fresh)
-        return act_as(slots.head, params, slots, obs, step)
-
-    def act_held(held: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Slots]:
-        return act_as(jnp.arange(num_envs) if holds_some else slots.head, held, slots, obs, step)
-
     def draw(slots: Slots) -> Draws:
         keys = tick_keys(slots)
         per_step = config.mask_per == "step"
         return Draws(jax.vmap(agent.draw_mask)(keys[:, 2]) if per_step else slots.mask, keys[0, 3])
 
-    return Acting(act, begin, hold, act_held, draw)
+    def act_as(heads: Array, params: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
+        slots = slots._replace(ticks=slots.ticks + 1)
+        epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
+        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
+            tick_keys(slots)[:, 0], params, heads, obs, epsilon
+        )
+        return actions, draw(slots), slots
+
+    def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
+        slots = jax.lax.cond(fresh.any(), begin, lambda slots, _: slots, slots, fresh)
+        return act_as(slots.head, params, slots, obs, step)
+
+    def act_held(held: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
+        return act_as(jnp.arange(num_envs) if holds_some else slots.head, held, slots, obs, step)
+
+    return SlotPolicy(act, begin, hold, act_held, draw)

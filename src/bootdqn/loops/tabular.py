@@ -8,16 +8,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from bootdqn.errors import require
-from bootdqn.loops.groups import SeedTraining, repeat_episode, vmap_seeds
+from bootdqn.loops.seeds import SeedLoop, SeedProgram, repeat_episode, vmap_seeds
 from bootdqn.tabular.agents import TabularAgent, Trajectory
 from bootdqn.tabular.mdp import MDP, draw, greedy_policy
 from bootdqn.types import Env
 
 MAX_STEPS = 2**24
-"""Up to here single precision counts every step."""
+"""The number of steps up to which single precision counts exactly."""
 _OPERATIONS_PER_CHUNK = 2e7
 """Entries of tables that a program goes through before it reports: about half a second for one core."""
 _TOLERANCE = 1e-5
@@ -25,12 +26,12 @@ _TOLERANCE = 1e-5
 
 
 class TabularTrainState(NamedTuple):
-    """All that one seed needs to go on."""
+    """All that the training of one seed needs to continue."""
 
     key: Array
     memory: Any
     episode: Array
-    """Number of the next one, from 1."""
+    """Number of the next episode, from 1."""
 
 
 class TabularMetrics(NamedTuple):
@@ -40,9 +41,9 @@ class TabularMetrics(NamedTuple):
     regret: Array
     """Exact pseudo-regret of the policy that was followed."""
     optimal: Array
-    """Whether that is 0, but for rounding."""
+    """Whether the regret is 0, but for rounding."""
     greedy_optimal: Array
-    """Whether it would be without random actions."""
+    """Whether the regret would be 0 without random actions."""
     finite: Array
     """Whether all values were numbers: without that, nothing else means anything."""
 
@@ -51,54 +52,65 @@ class TabularMetrics(NamedTuple):
 _STATE_AXES = TabularTrainState(key=0, memory=0, episode=None)  # pyright: ignore[reportArgumentType]
 
 
-class TabularTraining(SeedTraining[TabularTrainState, TabularMetrics]):
-    """Runs one tabular agent on one environment for several seeds at once.
+COLUMNS = ("seed", "episode", "step", "return", "regret", "length")
+"""Columns of `metrics.csv` that a tabular loop has."""
+
+
+def make_tabular_loop(
+    env: Env, agent: TabularAgent, *, seeds: Sequence[int], episodes: int, group_size: int | None = None
+) -> SeedLoop[TabularTrainState, TabularMetrics]:
+    """Make the loop that runs a tabular baseline on an environment, for several seeds.
 
     Episodes are drawn from the environment's exact problem, `env.mdp`, not by its `step`.
+
+    Args:
+        env: the environment.
+        agent: the tabular baseline.
+        seeds: one number per training.
+        episodes: episodes per seed.
+        group_size: as for `SeedLoop`.
     """
+    mdp = env.mdp
+    states, actions, horizon = mdp.shape
+    require(
+        episodes * horizon <= MAX_STEPS,
+        f"{episodes} episodes of {horizon} steps are more than {MAX_STEPS} steps, to which counts are exact",
+    )
+    entries = horizon * states * actions * states
+    chunk_episodes = max(1, min(episodes, int(_OPERATIONS_PER_CHUNK / entries)))
 
-    def __init__(
-        self,
-        env: Env,
-        agent: TabularAgent,
-        *,
-        seeds: Sequence[int],
-        episodes: int,
-        group_size: int | None = None,
-    ):
-        """Compile nothing yet; `group_size` is how many seeds are vmapped."""
-        self.env = env
-        self.agent = agent
-        mdp = env.mdp
-        states, actions, horizon = mdp.shape
-        require(
-            episodes * horizon <= MAX_STEPS,
-            f"{episodes} episodes of {horizon} steps are more than {MAX_STEPS} steps, to which counts are exact",
-        )
-        entries = horizon * states * actions * states
-        chunk_episodes = max(1, min(episodes, int(_OPERATIONS_PER_CHUNK / entries)))
+    def init(key: Array) -> TabularTrainState:
+        return TabularTrainState(key, agent.init(mdp.shape), jnp.int32(1))
 
-        def init(key: Array) -> TabularTrainState:
-            return TabularTrainState(key, agent.init(mdp.shape), jnp.int32(1))
+    def run(state: TabularTrainState, num_episodes: Array) -> tuple[TabularTrainState, TabularMetrics]:
+        return repeat_episode(partial(_run_episode, mdp, agent), state, num_episodes, chunk_episodes)
 
-        def run(state: TabularTrainState, num_episodes: Array) -> tuple[TabularTrainState, TabularMetrics]:
-            return repeat_episode(partial(_run_episode, mdp, agent), state, num_episodes, chunk_episodes)
-
-        init_seeds, run_seeds = vmap_seeds(init, run, _STATE_AXES)
-        super().__init__(
-            init_seeds,
-            run_seeds,
-            seeds=seeds,
-            episodes=episodes,
-            group_size=group_size,
-            chunk_episodes=chunk_episodes,
-        )
+    init_seeds, run_seeds = vmap_seeds(init, run, _STATE_AXES)
+    program: SeedProgram[TabularTrainState, TabularMetrics] = SeedProgram(
+        init=init_seeds,
+        run=run_seeds,
+        agent=agent,
+        chunk_episodes=chunk_episodes,
+        horizon=horizon,
+        columns=COLUMNS,
+        episode=lambda metrics, at: {"regret": metrics.regret[at]},
+        is_finite=lambda metrics: np.asarray(metrics.finite),
+        diverged=lambda where: (
+            f"training diverged: a value {where}; some parameter of the agent is too large or too small for "
+            "single precision"
+        ),
+        params=lambda state: None,
+        take_replay=lambda state: (state, None),
+        put_replay=lambda state, data: state,
+        replay_size=lambda state: (0, 0),
+    )
+    return SeedLoop(program, seeds=seeds, episodes=episodes, group_size=group_size)
 
 
 def _run_episode(
     mdp: MDP, agent: TabularAgent, state: TabularTrainState
 ) -> tuple[TabularTrainState, TabularMetrics]:
-    """Plan, play, remember."""
+    """Plan, play one episode and update the memory."""
     key, plan_key, play_key = jax.random.split(state.key, 3)
     q = agent.plan(plan_key, mdp.shape, state.memory, state.episode)
     policy = greedy_policy(q, agent.epsilon)

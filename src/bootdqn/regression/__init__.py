@@ -1,4 +1,4 @@
-"""Uncertainty of neural networks in regression: the bootstrap and dropout, in scikit-learn's manner."""
+"""Regression with uncertainty by bootstrapped networks and by dropout, as scikit-learn estimators."""
 
 from bootdqn.regression.estimators import BootstrapRegressor, DropoutRegressor
 

@@ -1,4 +1,4 @@
-"""Estimators that say how uncertain they are, for use like any other of scikit-learn's."""
+"""Regressors that estimate their own uncertainty, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bootdqn.masks import make_mask
+from bootdqn.core.masks import make_mask
 from bootdqn.regression.networks import Layer, Layers, fit_dropout, fit_members, forward, make_layers, make_members
 
 BootstrapWeights = Literal["resample", "poisson", "exponential", "ones"]
 Floats = NDArray[np.float64]
 _UNITS_AT_ONCE = 10**7
-"""What prediction computes at once, so that it needs little memory however many inputs there are."""
+"""The number of units that prediction computes at once, which bounds its memory for any number of inputs."""
 _validate: Any = validate_data
-"""Its types are not declared, and guessed wrongly from its defaults."""
+"""The function without its types, which type checkers guess wrongly from its defaults."""
 
 
 class _NetworkRegressor(RegressorMixin, BaseEstimator, ABC):
-    """What the estimators have in common: standardised data, and moments of what several networks say."""
+    """The common part of both estimators: standardised data, and moments over the outputs of several networks."""
 
     learning_rate: float
     num_steps: int
@@ -40,19 +40,19 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator, ABC):
     def predict(self, X: ArrayLike, return_std: Literal[True]) -> tuple[Floats, Floats]: ...
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
-        """Mean [N] at inputs X [N, in], and the standard deviation [N] of what is not known about it.
+        """Return the mean [N] at inputs X [N, in] and, if asked for, the standard deviation of the function [N].
 
-        The deviation is that of the function: it has no term for the noise of single observations.
+        The deviation is the uncertainty of the function: it has no term for the noise of single observations.
         """
         draws = self._draws(X)
         return (draws.mean(axis=0), draws.std(axis=0)) if return_std else draws.mean(axis=0)
 
     @abstractmethod
     def _draws(self, X: ArrayLike) -> Floats:
-        """The functions [draws, N] whose moments `predict` returns."""
+        """Return the functions [draws, N] whose moments `predict` returns."""
 
     def _begin(self, X: ArrayLike, y: ArrayLike, **sizes: Sequence[int]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Check parameters and data; a key, and inputs and outputs brought to mean 0 and variance 1."""
+        """Check parameters and data; return a key, and inputs and outputs scaled to mean 0 and variance 1."""
         rate = self.learning_rate
         _require(_is_number(rate) and 0 < rate < np.inf, "learning_rate", "a positive number", rate)
         _require_count("num_steps", self.num_steps)
@@ -67,7 +67,7 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator, ABC):
         return key, jnp.asarray(self._standardised(inputs), jnp.float32), jnp.asarray(outputs, jnp.float32)
 
     def _keep(self, layers: Layers) -> None:
-        """Keep trained layers in double precision: predictions do not depend on what is predicted beside them."""
+        """Keep trained layers in double precision, so that a prediction does not depend on others in its batch."""
         trained = tuple(Layer(*(np.asarray(part, np.float64) for part in layer)) for layer in layers)
         if not all(np.isfinite(part).all() for layer in trained for part in layer):
             raise ValueError(
@@ -77,7 +77,7 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator, ABC):
         self.layers_ = trained
 
     def _outputs(self, X: ArrayLike, factors: Sequence[Floats] | None = None) -> Floats:
-        """What the networks say [draws, N], in the units of the data."""
+        """Return the outputs of the networks [draws, N], in the units of the data."""
         check_is_fitted(self)
         inputs = self._standardised(_validate(self, X, reset=False, dtype=np.float64))
         num_draws = max([1, *(len(part) for part in (*self.layers_[-1], *(factors or ())) if part.ndim == 3)])
@@ -91,24 +91,24 @@ class _NetworkRegressor(RegressorMixin, BaseEstimator, ABC):
 
 
 class BootstrapRegressor(_NetworkRegressor):
-    """Networks that each learn from their own resample of the data; where they differ, the data says little.
+    """An ensemble of networks that each learn from their own resample of the data and differ where data is scarce.
 
-    Inputs and outputs are brought to mean 0 and variance 1 for training, which is by Adam on all data, with a
-    learning rate that falls to zero along a cosine. All members train at once.
+    Inputs and outputs are scaled to mean 0 and variance 1 for training. Every step of Adam uses all data, and the
+    learning rate falls to zero along a cosine. All members train at once.
 
     Args:
-        num_members: how many networks.
-        hidden: units of every hidden layer of a member.
-        trunk_hidden: units of hidden layers that all members share, before their own; none by default.
-        weights: how a member's data is drawn: `resample` with replacement, or independent `poisson` or
-            `exponential` weights of mean 1 for every point; `ones` gives all of it to every member, which then
-            differ by their initial weights alone. Of very few points, `poisson` may leave a member none.
-        learning_rate: at the start.
-        num_steps: of the optimizer.
-        random_state: of initial weights and resamples, as in scikit-learn; by default always the same.
+        num_members: the number of networks K.
+        hidden: the number of units of every hidden layer of a member.
+        trunk_hidden: the number of units of hidden layers that all members share before their own, if any.
+        weights: how the data of a member is drawn: `resample` with replacement, or independent `poisson` or
+            `exponential` weights of mean 1 for every point; `ones` gives all data to every member, which then
+            differ by their initial weights alone. If there are very few points, `poisson` may leave a member none.
+        learning_rate: the learning rate at the start.
+        num_steps: the number of steps of the optimizer.
+        random_state: the seed of initial weights and resamples, as in scikit-learn; by default always the same.
 
     Attributes:
-        weights_: of every point for every member [K, N].
+        weights_: the weights of every point for every member [K, N].
     """
 
     def __init__(
@@ -147,13 +147,13 @@ class BootstrapRegressor(_NetworkRegressor):
         return self
 
     def predict_members(self, X: ArrayLike) -> Floats:
-        """What every member says [K, N] at inputs X [N, in]."""
+        """Return the outputs of every member [K, N] at inputs X [N, in]."""
         return self._outputs(X)
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: int | np.random.RandomState | None = 0) -> Floats:
-        """Functions drawn from what the members hold possible, at inputs X [N, in]: n of them, [n, N].
+        """Draw n members at random, and return their outputs [n, N] at inputs X [N, in].
 
-        As with scikit-learn's Gaussian process, the same ones every time unless `random_state` differs.
+        As with scikit-learn's Gaussian process, they are the same every time unless `random_state` differs.
         """
         _require_count("n", n)
         members = self.predict_members(X)
@@ -170,13 +170,13 @@ class DropoutRegressor(_NetworkRegressor):
     as in `BootstrapRegressor`.
 
     Args:
-        rate: probability of a hidden unit to be dropped.
-        hidden: units of every hidden layer.
-        weight_decay: weight of the sum of squared weights in the loss, beside the mean squared error.
-        num_draws: functions behind the moments that `predict` returns.
-        learning_rate: at the start.
-        num_steps: of the optimizer.
-        random_state: of initial weights and of what is dropped, as in scikit-learn; by default always the same.
+        rate: the probability that a hidden unit is dropped.
+        hidden: the number of units of every hidden layer.
+        weight_decay: the factor of the sum of squared weights in the loss, beside the mean squared error.
+        num_draws: the number of drawn functions behind the moments that `predict` returns.
+        learning_rate: the learning rate at the start.
+        num_steps: the number of steps of the optimizer.
+        random_state: the seed of initial weights and of dropout, as in scikit-learn; by default always the same.
     """
 
     def __init__(
@@ -224,9 +224,9 @@ class DropoutRegressor(_NetworkRegressor):
         return self
 
     def sample(self, X: ArrayLike, n: int = 1, random_state: int | np.random.RandomState | None = 0) -> Floats:
-        """Functions that dropout draws, at inputs X [N, in]: n of them, [n, N].
+        """Draw n functions by dropout, and return their values [n, N] at inputs X [N, in].
 
-        As with scikit-learn's Gaussian process, the same ones every time unless `random_state` differs.
+        As with scikit-learn's Gaussian process, they are the same every time unless `random_state` differs.
         """
         _require_count("n", n)
         check_is_fitted(self)
@@ -236,9 +236,8 @@ class DropoutRegressor(_NetworkRegressor):
             for layer in self.layers_[:-1]
         ]
         outputs = self._outputs(X, factors)
-        return (
-            outputs if outputs.ndim == 2 else np.tile(outputs, (n, 1))
-        )  # without hidden layers, nothing is dropped
+        # Without hidden layers nothing is dropped, and all functions are the same.
+        return outputs if outputs.ndim == 2 else np.tile(outputs, (n, 1))
 
     def _draws(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
@@ -246,7 +245,7 @@ class DropoutRegressor(_NetworkRegressor):
 
 
 def draw_weights(key: jax.Array, kind: BootstrapWeights, num_members: int, num_points: int) -> jax.Array:
-    """Weights [K, N] of every point in every member's loss."""
+    """Draw the weights [K, N] of every point in the loss of every member."""
     if kind == "resample":
         drawn = jax.random.randint(key, (num_members, num_points), 0, num_points)
         return jax.vmap(lambda points: jnp.bincount(points, length=num_points))(drawn).astype(jnp.float32)
@@ -254,7 +253,7 @@ def draw_weights(key: jax.Array, kind: BootstrapWeights, num_members: int, num_p
 
 
 def _standard(values: Floats) -> tuple[Any, Any]:
-    """Mean, and standard deviation or 1 where that is zero, or what rounding makes of it."""
+    """Return the mean, and the standard deviation or 1 where that is zero but for rounding."""
     deviation = values.std(axis=0)
     rounding = 10 * np.finfo(float).eps * np.abs(values).max(axis=0)
     return values.mean(axis=0), np.where(deviation > rounding, deviation, 1.0)
@@ -273,6 +272,6 @@ def _require_count(name: str, value: Any) -> None:
 
 
 def _require(condition: bool, name: str, expected: str, value: Any) -> None:
-    """As scikit-learn, say of a wrong parameter what was expected and what came."""
+    """Refuse a wrong parameter as scikit-learn does, with the expected and the given value."""
     if not condition:
         raise ValueError(f"{name} must be {expected}, not {value!r}")

@@ -1,6 +1,6 @@
 """Multilayer perceptrons, one or K at once, trained on all data by Adam.
 
-A layer is read by NumPy as by JAX: training compiles once for data of one shape, and prediction never does.
+Layers can hold arrays of NumPy or of JAX: training compiles once for data of one shape, and prediction never does.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ class Layer(NamedTuple):
     """An affine map, or K of them side by side."""
 
     weight: Any
-    """[in, out] or [K, in, out]"""
+    """The weights [in, out] or [K, in, out]."""
     bias: Any
-    """[1, out] or [K, 1, out]"""
+    """The biases [1, out] or [K, 1, out]."""
 
 
 Layers = tuple[Layer, ...]
-"""Of a network with rectified linear units between them; the first may be one that K networks share."""
+"""The layers of a network with rectified linear units between them; K networks may share the first ones."""
 
 
 def make_layers(key: Array, sizes: Sequence[int]) -> Layers:
-    """Initial layers, uniform within 1 / sqrt(in); `sizes` are the input's and then every layer's."""
+    """Make initial layers, uniform within 1 / sqrt(in), from the sizes of the input and of every layer."""
     layers = []
     for k, (size, width) in zip(jax.random.split(key, len(sizes) - 1), pairwise(sizes), strict=True):
         draw = jax.random.uniform(k, (size + 1, width), minval=-1, maxval=1) / np.sqrt(size)
@@ -41,19 +41,19 @@ def make_layers(key: Array, sizes: Sequence[int]) -> Layers:
 
 @partial(jax.jit, static_argnames=("trunk", "sizes"))
 def make_members(key: Array, member_keys: Array, trunk: tuple[int, ...], sizes: tuple[int, ...]) -> Layers:
-    """Initial layers of K networks, or of K heads on a trunk.
+    """Make the initial layers of K networks, or of K heads on a trunk.
 
     Args:
-        key: of the trunk.
-        member_keys: [K]; a member's initial weights depend on its own alone.
-        trunk: sizes of the input and the shared layers.
-        sizes: sizes of what every member reads, its hidden layers and its output.
+        key: the random key of the trunk.
+        member_keys: the random keys of the members [K]; a member's initial weights depend on its own key alone.
+        trunk: the sizes of the input and of the shared layers.
+        sizes: the sizes of the input of a member, of its hidden layers and of its output.
     """
     return make_layers(key, trunk) + jax.vmap(lambda k: make_layers(k, sizes))(member_keys)
 
 
 def forward(layers: Layers, x: Any, factors: Sequence[Any] | None = None) -> Any:
-    """Outputs [N] or [K, N] of inputs [N, in]; `factors` multiply the units of every hidden layer."""
+    """Return outputs [N] or [K, N] for inputs [N, in]; `factors` multiply the units of every hidden layer."""
     *hidden, last = layers
     for index, layer in enumerate(hidden):
         x = (x @ layer.weight + layer.bias).clip(0)
@@ -69,16 +69,16 @@ def fit_members(
     """Train K networks, each on its own weighting of the data.
 
     Args:
-        layers: the initial ones.
+        layers: the initial layers.
         x: inputs [N, in].
         y: outputs [N].
-        weights: of every point in every member's loss [K, N].
-        learning_rate: at the start.
-        num_steps: of the optimizer, on all data each.
+        weights: the weights of every point in the loss of every member [K, N].
+        learning_rate: the learning rate at the start.
+        num_steps: the number of steps of the optimizer, each on all data.
     """
 
     def loss(layers: Layers, _: Array) -> Array:
-        # A sum over members: what one learns does not depend on how many there are.
+        # The loss is a sum over members, so that what one learns does not depend on how many there are.
         return jnp.sum(weights * jnp.square(forward(layers, x) - y[None])) / len(y)
 
     return _minimise(loss, layers, learning_rate, num_steps)
@@ -88,17 +88,17 @@ def fit_members(
 def fit_dropout(
     key: Array, layers: Layers, x: Array, y: Array, rate: float, decay: float, learning_rate: float, num_steps: int
 ) -> Layers:
-    """Train one network, whose hidden units are dropped anew for every point and step.
+    """Train one network whose hidden units are dropped anew for every point and step.
 
     Args:
-        key: of what is dropped.
-        layers: the initial ones.
+        key: the random key of dropout.
+        layers: the initial layers.
         x: inputs [N, in].
         y: outputs [N].
-        rate: probability to be dropped; those kept are scaled up.
-        decay: weight of the squared weights in the loss.
-        learning_rate: at the start.
-        num_steps: of the optimizer, on all data each.
+        rate: the probability that a unit is dropped; units that are kept are scaled up.
+        decay: the factor of the squared weights in the loss.
+        learning_rate: the learning rate at the start.
+        num_steps: the number of steps of the optimizer, each on all data.
     """
     widths = [layer.weight.shape[-1] for layer in layers[:-1]]
 
@@ -113,7 +113,7 @@ def fit_dropout(
 def _minimise(
     loss: Callable[[Layers, Array], Array], layers: Layers, learning_rate: float, num_steps: int
 ) -> Layers:
-    """Adam, with a rate that falls to zero along a cosine; `loss` is given the layers and the step."""
+    """Minimise a loss of the layers and the step by Adam, with a rate that falls to zero along a cosine."""
     adam = optax.scale_by_adam()
 
     def step(index: Array, state: tuple[Layers, optax.OptState]) -> tuple[Layers, optax.OptState]:

@@ -1,1 +1,1 @@
-"""Memories of transitions."""
+"""Replay: memories of transitions to learn from."""

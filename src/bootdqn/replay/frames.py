@@ -10,37 +10,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bootdqn.errors import require
-from bootdqn.memory import zeros_apart
+from bootdqn.replay.host_memory import zeros_apart
 
 STACK = 4
-"""Frames that one observation consists of."""
+"""Number of frames in one observation."""
 LEAST_TICKS = STACK + 3
-"""With these, something can be sampled whatever happened: the last rows may be the end of an episode, that of one
-which a checkpoint broke off, and the newest."""
+"""Ticks after which a transition can be sampled in any case: three of them may be unusable, namely the end of an
+episode, the end of one that a checkpoint broke off, and the newest row."""
 
 
 class FrameBatch(NamedTuple):
-    """Transitions [B, ...], two observations in five frames."""
+    """A batch of transitions [B, ...]; five frames hold both observations of each."""
 
     frames: NDArray[np.uint8]
-    """[B, 5, height, width]: the first four are the observation, the last four the next one."""
+    """Frames [B, 5, height, width]: the first four are the observation, the last four the next one."""
     action: NDArray[np.int32]
+    """Actions taken [B]."""
     reward: NDArray[np.float32]
+    """Rewards of the actions [B]."""
     discount: NDArray[np.float32]
+    """Gamma, or 0 where there is no future [B]."""
     mask: NDArray[np.float32]
+    """Bootstrap weights [B, K]."""
 
 
 class FrameReplay:
-    """The last observations of every slot, and what was done there.
+    """The last observations of every slot, with the actions taken and their rewards.
 
     A row is an observation, of which only the newest frame is kept. Rows of one tick lie side by side, so the row
     before and after another of the same slot is S rows away. A row that ends an episode has been observed but not
     acted on: it is there for the transition that leads to it, and never sampled itself. Nor is a row that a new
-    episode follows: what came of it was not seen.
+    episode follows, since its next observation was not seen.
     """
 
     def __init__(self, capacity: int, *, num_slots: int, num_heads: int, shape: tuple[int, int] = (84, 84)):
-        """Room for `capacity` rows; nothing is allocated before it is used."""
+        """Plan room for `capacity` rows; nothing is allocated before it is used.
+
+        Args:
+            capacity: the number of rows, rounded down to a multiple of the slots.
+            num_slots: the number of slots S.
+            num_heads: the number of heads K.
+            shape: the height and the width of a frame.
+        """
         least = LEAST_TICKS * num_slots
         require(
             capacity >= least,
@@ -49,7 +60,7 @@ class FrameReplay:
         self.capacity = capacity // num_slots * num_slots
         self.num_slots = num_slots
         self.added = 0
-        """Rows ever added."""
+        """How many rows were ever added."""
         self._fields = {
             "frame": ((self.capacity, *shape), np.uint8),
             "action": ((self.capacity,), np.int32),
@@ -62,12 +73,12 @@ class FrameReplay:
 
     @cached_property
     def rows(self) -> dict[str, NDArray[Any]]:
-        """Fields of all rows [capacity, ...]."""
+        """All rows by the name of the field [capacity, ...]."""
         return {name: zeros_apart(shape, dtype) for name, (shape, dtype) in self._fields.items()}
 
     @property
     def memory_bytes(self) -> int:
-        """Of a replay that is full."""
+        """Bytes that a full replay occupies."""
         return sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self._fields.values())
 
     def add(
@@ -84,10 +95,10 @@ class FrameReplay:
         """Add the observations of one tick.
 
         Args:
-            frame: the newest of each slot [S, height, width].
-            fresh: whether it is the first of an episode [S].
-            action: taken there [S].
-            reward: of it [S].
+            frame: the newest frame of each slot [S, height, width].
+            fresh: whether that frame is the first of an episode [S].
+            action: the action taken [S].
+            reward: the reward of the action [S].
             discount: gamma, or 0 where there is no future [S].
             mask: bootstrap weights [S, K].
             acted: whether the action was carried out [S]; False where an episode had ended.
@@ -108,7 +119,7 @@ class FrameReplay:
         self.added += self.num_slots
 
     def close(self, frame: NDArray[np.uint8]) -> None:
-        """Add the last observations of episodes that are broken off, so that what leads to them is not lost."""
+        """Add the last observations of episodes that are broken off, so that the steps to them can be sampled."""
         nothing = np.zeros(self.num_slots, np.float32)
         self.add(
             frame,
@@ -121,7 +132,7 @@ class FrameReplay:
         )
 
     def sample(self, rng: np.random.Generator, batch_size: int) -> FrameBatch:
-        """A batch drawn uniformly with replacement from all transitions whose frames are all there."""
+        """Draw a batch uniformly with replacement from all transitions whose frames are all there."""
         oldest, end = max(0, self.added - self.capacity), self.added - self.num_slots
         chosen = np.empty(0, np.int64)
         while len(chosen) < batch_size:
@@ -133,7 +144,7 @@ class FrameReplay:
         return self._gather(chosen[:batch_size])
 
     def _gather(self, rows: NDArray[np.int64]) -> FrameBatch:
-        """The transitions that begin at `rows` [B], counted from the first that was ever added."""
+        """Gather the transitions that begin at `rows` [B], counted from the first row that was ever added."""
         places = rows % self.capacity
         offsets = np.arange(1 - STACK, 2)
         around = (rows[:, None] + offsets * self.num_slots) % self.capacity
@@ -142,6 +153,6 @@ class FrameReplay:
         return FrameBatch(frames, *(self.rows[name][places] for name in ("action", "reward", "discount", "mask")))
 
     def _tick(self, row: int) -> slice:
-        """Where the rows of a tick are, given the first."""
+        """Find the places of a tick's rows, given the number of the first."""
         first = row % self.capacity
         return slice(first, first + self.num_slots)

@@ -1,1 +1,1 @@
-"""Runs and experiments as one page to look at and hand on: found, read, averaged, drawn, served."""
+"""The report page: one HTML file about runs and experiments, written once or served while runs are going on."""

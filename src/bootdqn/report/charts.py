@@ -1,4 +1,4 @@
-"""Charts as SVG, with their numbers beside them for the script that shows those at the cursor."""
+"""Charts as SVG, with their numbers attached so that the page's script can show the values at the cursor."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ _CELL = 20
 _UNKNOWN = "#888888"
 
 
-class Line(NamedTuple):
-    """What one group of trainings did; arrays [points]."""
+class ChartLine(NamedTuple):
+    """The average learning curve of one configuration; arrays are [points]."""
 
     label: str
     colour: str
     dash: int
-    """Which of the patterns; tells lines of one colour apart."""
+    """Index of the dash pattern, which tells lines of one colour apart."""
     x: NDArray[np.float64]
     y: NDArray[np.float64]
     low: NDArray[np.float64]
-    """Of a band around it; NaN where there is none."""
+    """Lower end of the band around the line; NaN where there is no band."""
     high: NDArray[np.float64]
+    """Upper end of the band."""
     counts: NDArray[np.int64]
-    """Seeds that each point is the mean of."""
+    """Number of seeds that each point averages."""
 
 
 class Chart(NamedTuple):
-    """One set of axes."""
+    """One set of axes with learning curves."""
 
     title: str
     xlabel: str
     ylabel: str
-    lines: Sequence[Line]
+    lines: Sequence[ChartLine]
 
 
 def chart_html(chart: Chart) -> str:
-    """The chart, its legend with the values at the cursor, and the numbers; all texts escaped."""
+    """HTML of a chart, its legend and its numbers; all text is escaped."""
     x_ticks = ticks(0, max(line.x[-1] for line in chart.lines))
     ends = [array[~np.isnan(array)] for line in chart.lines for array in (line.y, line.low, line.high)]
     y_ticks = ticks(min(a.min() for a in ends if len(a)), max(a.max() for a in ends if len(a)))
@@ -107,11 +108,11 @@ def chart_html(chart: Chart) -> str:
 
 
 def _css(colour: str) -> str:
-    """Black would not show on a dark page."""
+    """The colour in CSS; black becomes the colour of the text, as it would not show on a dark page."""
     return "currentColor" if colour == "#000000" else colour
 
 
-def _stroke(line: Line) -> str:
+def _stroke(line: ChartLine) -> str:
     return f'stroke="{_css(line.colour)}" stroke-dasharray="{_DASHES[line.dash % len(_DASHES)]}"'
 
 
@@ -122,17 +123,17 @@ def _points(
 
 
 def numbers(values: Iterable[float]) -> list[float | None]:
-    """For JSON: six digits, and null for NaN."""
+    """Numbers for JSON, with six digits and with null in place of NaN."""
     return [None if math.isnan(value) else float(f"{value:.6g}") for value in values]
 
 
 def safe_json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that is safe inside of a script element."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """About five round numbers from at most `low` to at least `high`."""
+    """About five evenly spaced round numbers that cover the range from `low` to `high`."""
     if high - low <= 1e-9 * max(abs(low), abs(high)) + 1e-300:
         low, high = low - 0.5 * (abs(low) or 1), high + 0.5 * (abs(high) or 1)
     raw = (high - low) / 5
@@ -142,7 +143,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """Short: 12k, 1.5M."""
+    """A short form of a number, such as 12k or 1.5M."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:g}{name}"
@@ -150,7 +151,7 @@ def tick_text(value: float) -> str:
 
 
 def heat_map(matrix: Sequence[Sequence[float | None]]) -> str:
-    """Correlations of heads [K, K] as squares: dark where heads are independent, bright where they are copies."""
+    """SVG of the correlations of heads [K, K], dark for independent heads and bright for identical ones."""
     side = _CELL * (len(matrix) + 1)
     width = f"{side * 1.25:.0f}px"
     parts = [
@@ -171,5 +172,5 @@ def heat_map(matrix: Sequence[Sequence[float | None]]) -> str:
 
 
 def heat(value: float | None) -> str:
-    """The colour of a correlation, from 0 or less to 1, for any kind of sight."""
+    """The colour of a correlation; the scale from 0 to 1 is readable for colour-blind people."""
     return _UNKNOWN if value is None else to_hex(colormaps["cividis"](min(max(value, 0.0), 1.0)))

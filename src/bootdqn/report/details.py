@@ -1,11 +1,13 @@
-"""What the page says about one run: curve, X-ray, report card, videos, and how to make it again."""
+"""Everything that the page shows about one run: curve, X-ray, report card, videos, and how to reproduce it."""
 
 from __future__ import annotations
 
 import json
 from html import escape
 
-from bootdqn.figures import figure_bytes
+from bootdqn.analysis.xray import read_xray
+from bootdqn.plots.style import figure_bytes
+from bootdqn.plots.xray import xray_figure
 from bootdqn.report.charts import heat, heat_map
 from bootdqn.report.pieces import (
     MAX_SVG_BYTES,
@@ -22,20 +24,19 @@ from bootdqn.report.pieces import (
     sentence,
     versions_html,
 )
-from bootdqn.report.records import Card, Policy, Run, text
-from bootdqn.xray import read_xray
-from bootdqn.xray_figure import xray_figure
+from bootdqn.report.records import PolicyScore, ReportCard, RunRecord, text
 
 MAX_VIDEO_BYTES = 20_000_000
-"""Beyond which a video stays out of the page."""
+"""Larger videos are not embedded in the page."""
 _ABOUT_WARNING = (
-    "<p>That is as it should be once the best has been found; before, it means that heads no longer explore.</p>"
+    "<p>This is expected once the optimal policy has been found. Before that, it means that the heads no longer "
+    "explore.</p>"
 )
 _POLICIES = {"vote": "majority of the heads", "mean": "mean of the heads"}
 
 
-def run_html(run: Run) -> str:
-    """All about a run."""
+def run_html(run: RunRecord) -> str:
+    """The HTML of the section about a run."""
     notes = list(run.notes)
     parts = {
         "Learning curve": figure(run.path, "learning_curve", notes)
@@ -60,8 +61,8 @@ def run_html(run: Run) -> str:
     )
 
 
-def _xray(run: Run, notes: list[str]) -> str:
-    """Where the agent has been and what it believes there, if the run tells."""
+def _xray(run: RunRecord, notes: list[str]) -> str:
+    """HTML of the exploration X-ray, empty if the run has no data for it."""
     try:
         xray = read_xray(run.path)
         if xray is None:
@@ -71,20 +72,20 @@ def _xray(run: Run, notes: list[str]) -> str:
         if len(drawn) > MAX_SVG_BYTES:
             suffix = ".png"
             drawn = figure_bytes(drawing, suffix)
-    except Exception as error:  # whatever is wrong with its tables, the run shall be on the page
+    except Exception as error:  # whatever is wrong with the tables, the run must appear on the page
         notes.append(f"the exploration X-ray could not be drawn: {error}")
         return ""
     findings = "".join(f"<li>{escape(finding)}</li>" for finding in xray.findings)
     return f"<ul>{findings}</ul>{image(data_uri(drawn, suffix), 'exploration X-ray')}"
 
 
-def _cards(run: Run) -> str:
+def _cards(run: RunRecord) -> str:
     first, *others = [_card(card) for card in run.cards] or [""]
     more = f"Report cards of {count(len(others), 'more seed')}"
     return first + (fold(more, "".join(others), run.name) if others else "")
 
 
-def _card(card: Card) -> str:
+def _card(card: ReportCard) -> str:
     means = [0.0, *(policy.mean for policy in card.policies if policy.mean is not None)]
     rows = "".join(_policy_row(policy, min(means), max(means)) for policy in card.policies)
     titles = ("Who acts", "Mean return", "", "Least", "Largest", "Episodes", "Share of the data")
@@ -112,7 +113,7 @@ def _card(card: Card) -> str:
     )
 
 
-def _policy_row(policy: Policy, low: float, high: float) -> str:
+def _policy_row(policy: PolicyScore, low: float, high: float) -> str:
     bar = ""
     if policy.mean is not None and high > low:
         left, width = (min(policy.mean, 0) - low) / (high - low), abs(policy.mean) / (high - low)
@@ -126,7 +127,7 @@ def _policy_row(policy: Policy, low: float, high: float) -> str:
     )
 
 
-def _videos(run: Run, notes: list[str]) -> str:
+def _videos(run: RunRecord, notes: list[str]) -> str:
     parts = []
     for path in sorted(path for path in run.path.iterdir() if path.suffix in (".mp4", ".gif")):
         name = escape(path.name)

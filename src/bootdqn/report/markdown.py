@@ -1,44 +1,22 @@
-"""As much Markdown as summaries of experiments have: headings, paragraphs and tables."""
+"""The Markdown of experiment summaries as HTML."""
 
 from __future__ import annotations
 
-import re
-from html import escape
+from markdown_it import MarkdownIt
+
+# Only what summaries contain. Everything else, raw HTML and links included, is shown as escaped text.
+_PARSER = MarkdownIt("zero", {"html": False}).enable(["heading", "table"])
 
 
 def to_html(source: str) -> str:
-    """HTML of `source`; all of its text escaped."""
-    blocks = re.split(r"\n\s*\n", source.replace("\r\n", "\n"))
-    return "\n".join(_block(block.strip()) for block in blocks if block.strip())
-
-
-def _block(block: str) -> str:
-    lines = block.splitlines()
-    heading = re.fullmatch(r"(#{1,6})\s+(.*)", lines[0])
-    if heading:
-        level = min(len(heading[1]) + 3, 6)  # the page itself goes down to h3
-        rest = "\n".join(lines[1:])
-        return f"<h{level}>{escape(heading[2])}</h{level}>" + (_block(rest) if rest.strip() else "")
-    if len(lines) > 1 and re.fullmatch(r"[\s|:-]*-[\s|:-]*", lines[1]) and "|" in lines[0]:
-        return _table(lines)
-    return f"<p>{escape(' '.join(lines))}</p>"
-
-
-def _table(lines: list[str]) -> str:
-    header, marks, *rows = (_cells(line) for line in lines)
-    classes = [' class="num"' if mark.endswith(":") else "" for mark in marks]
-
-    def row(cells: list[str], tag: str) -> str:
-        padded = [*cells, *[""] * (len(classes) - len(cells))]
-        return "".join(f"<{tag}{name}>{escape(cell)}</{tag}>" for cell, name in zip(padded, classes, strict=False))
-
-    body = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in rows)
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{row(header, "th")}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+    """The HTML of headings, paragraphs and tables, with all text escaped."""
+    tokens = _PARSER.parse(source)
+    for token in tokens:
+        if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
+            token.tag = f"h{min(int(token.tag[1]) + 3, 6)}"  # the page itself uses h1 to h3
+        if token.attrs.pop("style", None) == "text-align:right":
+            token.attrs["class"] = "num"
+    html = _PARSER.renderer.render(tokens, _PARSER.options, {})
+    return html.replace("<table>", '<div class="scroll" tabindex="0"><table>').replace(
+        "</table>", "</table></div>"
     )
-
-
-def _cells(line: str) -> list[str]:
-    inner = line.strip().removeprefix("|").removesuffix("|")
-    return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]

@@ -1,4 +1,4 @@
-"""The page: one HTML file that holds all it needs, and asks the network for nothing."""
+"""The report page: one self-contained HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from bootdqn.experiments.catalog import EXPERIMENTS
+from bootdqn.analysis.stats import OPTIMAL_EPISODES
+from bootdqn.experiments.registry import EXPERIMENTS
 from bootdqn.report import markdown
 from bootdqn.report.charts import chart_html
 from bootdqn.report.collect import Found, find, read_experiment, read_run
@@ -31,49 +32,59 @@ from bootdqn.report.pieces import (
     status_html,
     versions_html,
 )
-from bootdqn.report.records import LATE_EPISODES, Experiment, Run, number, text
-from bootdqn.stats import OPTIMAL_EPISODES
+from bootdqn.report.records import LATE_EPISODES, ExperimentRecord, RunRecord, number, text
 
 _OPEN_RUNS = 2
-"""Whose details are unfolded from the start."""
+"""Number of runs whose details are expanded from the start."""
 _ABOUT = (
     "A run trains one agent on one environment. The agents of bootdqn have several heads: value functions that "
-    "learn side by side, and whose disagreement tells the agent what it has yet to explore."
+    "are trained in parallel, and whose disagreement shows what the agent has yet to explore."
 )
 _ABOUT_CURVES = (
-    "What training episodes returned, averaged over seeds (independent repetitions). A band is the 95% bootstrap "
-    "interval of that mean. Point at a curve, touch it, or use the arrow keys to read numbers."
+    "Returns of training episodes, averaged over seeds (independent repetitions). A band is the 95% bootstrap "
+    "interval of the mean. Point at a curve, touch it, or use the arrow keys to read the numbers."
 )
 _ABOUT_RUNS = (
-    f"Late return: mean of the last {LATE_EPISODES} training episodes of every seed. Best evaluation: the highest "
-    f"mean return when the heads' majority acted. Episodes to learn: until the {OPTIMAL_EPISODES}th optimal one, "
-    "median over seeds, of which those that never got there are the last, and how many did. A column's name sorts "
-    "the table."
+    f"Late return: mean return of the last {LATE_EPISODES} training episodes of every seed. Best evaluation: the "
+    f"highest mean return of the heads' majority vote. Episodes to learn: up to the {OPTIMAL_EPISODES}th optimal "
+    "episode, as the median over seeds (seeds that never learn count as latest), with "
+    "the number of seeds that learned. Click on a column's name to sort the table by it."
 )
-_ABOUT_EXPERIMENTS = "An experiment compares many trainings, and draws one figure and some tables from them."
-
-Part = tuple[Run, str] | tuple[Experiment, str]
-"""With its HTML."""
+_ABOUT_EXPERIMENTS = "An experiment compares many runs, and summarises them in a figure and tables."
 
 
 class Report:
-    """The page of some directories, made anew only where something has changed."""
+    """The page about some directories; a new version rebuilds only the parts whose files have changed."""
 
     def __init__(self, paths: Sequence[Path]):
         self._paths = paths
-        self._parts: dict[Found, Part] = {}
-        self.num_runs = self.num_experiments = 0
+        self._runs: dict[Found, tuple[RunRecord, str]] = {}
+        self._experiments: dict[Found, tuple[ExperimentRecord, str]] = {}
+
+    @property
+    def num_runs(self) -> int:
+        """Number of runs on the last page."""
+        return len(self._runs)
+
+    @property
+    def num_experiments(self) -> int:
+        """Number of experiments on the last page."""
+        return len(self._experiments)
 
     def version(self) -> str:
-        """Changes whenever a file does that the page is made from."""
+        """A string that changes whenever one of the files changes that the page is made from."""
         return hashlib.sha256(repr(find(self._paths)).encode()).hexdigest()[:16]
 
     def page(self, *, live: str | None = None) -> str:
-        """The page; one that is served has a version, and asks from time to time whether there is a newer one."""
-        self._parts = {found: self._parts.get(found) or _read(found) for found in find(self._paths)}
-        runs = [(part, html) for part, html in self._parts.values() if isinstance(part, Run)]
-        experiments = [(part, html) for part, html in self._parts.values() if isinstance(part, Experiment)]
-        self.num_runs, self.num_experiments = len(runs), len(experiments)
+        """The HTML of the page; a served page has its version in `live`, and polls for a newer one."""
+        everything = find(self._paths)
+        self._runs = {found: self._runs.get(found) or _read_run(found) for found in everything if found.is_run}
+        self._experiments = {
+            found: self._experiments.get(found) or _read_experiment(found)
+            for found in everything
+            if not found.is_run
+        }
+        runs, experiments = [*self._runs.values()], [*self._experiments.values()]
         charts = make_charts([run for run, _ in runs])
         sections = [
             ("runs", "Runs", _summary([run for run, _ in runs]), runs),
@@ -95,10 +106,12 @@ class Report:
         return _document(f"Training report: {names}", " and ".join(counts), shown, live)
 
 
-def _read(found: Found) -> Part:
-    if found.is_run:
-        run = read_run(found)
-        return run, run_html(run)
+def _read_run(found: Found) -> tuple[RunRecord, str]:
+    run = read_run(found)
+    return run, run_html(run)
+
+
+def _read_experiment(found: Found) -> tuple[ExperimentRecord, str]:
     experiment = read_experiment(found)
     return experiment, _experiment_html(experiment)
 
@@ -136,7 +149,7 @@ def _document(title: str, counts: str, sections: Sequence[tuple[str, str, str]],
 
 
 def _policy(script: str, *, live: bool) -> str:
-    """Content security policy: this script, nothing else, and no network but the page's own server."""
+    """Content security policy: no script but the page's own, and no network but the page's own server."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = [
         *("default-src 'none'", "img-src data:", "media-src data:", "style-src 'unsafe-inline'"),
@@ -147,20 +160,20 @@ def _policy(script: str, *, live: bool) -> str:
 
 
 class _Column(NamedTuple):
-    """Of the table of runs."""
+    """A column of the table of runs."""
 
     title: str
-    cell: Callable[[Run], tuple[str, float | str | None]]
-    """(what to show, what to sort by)"""
+    cell: Callable[[RunRecord], tuple[str, float | str | None]]
+    """From a run to the text to show and the value to sort by."""
     is_number: bool = True
 
 
-def _done(run: Run) -> tuple[str, float]:
+def _done(run: RunRecord) -> tuple[str, float]:
     planned = "" if run.planned in (None, run.done) else f" of {run.planned:,.0f}"
     return f"{run.done:,.0f}{planned} {run.unit}", run.done
 
 
-def _learned(run: Run) -> tuple[str, float | None]:
+def _learned(run: RunRecord) -> tuple[str, float | None]:
     if run.learned is None:
         return "", None
     median, learned, seeds = run.learned
@@ -168,18 +181,18 @@ def _learned(run: Run) -> tuple[str, float | None]:
     return f"{later if median is None else number_text(median)} ({learned}/{seeds})", median
 
 
-def _seeds(run: Run) -> tuple[str, float]:
-    seeds = [training.seed for training in run.trainings]
+def _seeds(run: RunRecord) -> tuple[str, float]:
+    seeds = [curve.seed for curve in run.curves]
     shown = f"{min(seeds)}–{max(seeds)}" if len(seeds) > 1 else number_text(number(run.config.get("seed")))
     return shown, len(seeds)
 
 
-def _started(run: Run) -> tuple[str, str | None]:
+def _started(run: RunRecord) -> tuple[str, str | None]:
     return ("", None) if run.started is None else (f"{run.started:%Y-%m-%d %H:%M}", run.started.isoformat())
 
 
-def _took(run: Run) -> tuple[str, float | None]:
-    """Such as 54 s, 9 min, 3 h 20 min, 4 days."""
+def _took(run: RunRecord) -> tuple[str, float | None]:
+    """The duration of a run, such as 54 s, 9 min, 3 h 20 min or 4 days."""
     if run.seconds is None:
         return "", None
     minutes = round(run.seconds / 60)
@@ -189,8 +202,8 @@ def _took(run: Run) -> tuple[str, float | None]:
     return hours, run.seconds
 
 
-def _revision(run: Run) -> tuple[str, str]:
-    """Seven digits, and whether the source had been changed."""
+def _revision(run: RunRecord) -> tuple[str, str]:
+    """Seven digits of the git revision, with `-dirty` if the source had been changed."""
     revision, *dirty = text(run.record.get("git_revision")).split("-", 1)
     return "-".join([revision[:7], *dirty]), revision
 
@@ -210,7 +223,7 @@ _COLUMNS = (
 )
 
 
-def _summary(runs: Sequence[Run]) -> str:
+def _summary(runs: Sequence[RunRecord]) -> str:
     columns = [column for column in _COLUMNS if any(column.cell(run)[0] for run in runs)]
     titles = [("Run", False), ("Status", False), *((column.title, column.is_number) for column in columns)]
     head = "".join(
@@ -235,7 +248,7 @@ def _sort(key: float | str | None) -> str:
     return "" if key is None or key == "" else f' data-sort="{escape(str(key))}"'
 
 
-def _folded(index: int, run: Run, html: str) -> str:
+def _folded(index: int, run: RunRecord, html: str) -> str:
     is_open = " open" if index < _OPEN_RUNS else ""
     return (
         f'<details class="run" id="run-{index}" data-key="{escape(run.name)}"{is_open}><summary>'
@@ -244,7 +257,7 @@ def _folded(index: int, run: Run, html: str) -> str:
     )
 
 
-def _experiments(experiments: Sequence[tuple[Experiment, str]]) -> str:
+def _experiments(experiments: Sequence[tuple[ExperimentRecord, str]]) -> str:
     links = "".join(f'<a href="#experiment-{i}">{escape(e.name)}</a>' for i, (e, _) in enumerate(experiments))
     articles = "".join(
         f'<article id="experiment-{i}"><h3>{escape(e.name)}</h3>{html}</article>'
@@ -253,7 +266,7 @@ def _experiments(experiments: Sequence[tuple[Experiment, str]]) -> str:
     return f'<nav aria-label="experiments">{links}</nav>{articles}'
 
 
-def _experiment_html(experiment: Experiment) -> str:
+def _experiment_html(experiment: ExperimentRecord) -> str:
     known = EXPERIMENTS.get(experiment.experiment)
     notes = list(experiment.notes)
     drawn = figure(experiment.path, experiment.experiment, notes)

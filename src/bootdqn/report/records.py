@@ -1,4 +1,4 @@
-"""What the page knows of runs and experiments, as plain values."""
+"""What is known about runs and experiments, as plain values for the report page."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bootdqn.runs.records import PER_SEED
+
 LATE_EPISODES = 100
-"""Episodes at the end of a training whose mean return is its late return."""
+"""The late return of a seed is the mean return of this many last training episodes."""
 LARGEST = 1e30
-"""Numbers beyond it are taken for damage."""
+"""Larger numbers in a file count as damage."""
 
 
-class Training(NamedTuple):
-    """The episodes of one seed."""
+class SeedCurve(NamedTuple):
+    """The learning curve of one seed of a run."""
 
     seed: int
     x: NDArray[np.float64]
-    """When each ended [E], in episodes or in steps, ascending."""
+    """When each episode ended [E], counted in episodes or in steps, ascending."""
     returns: NDArray[np.float64]
-    """Theirs [E]."""
+    """The return of each episode [E]."""
     done: float
-    """How far the training got, in the unit of x."""
+    """How far training has got, in the unit of x."""
 
 
-class Policy(NamedTuple):
-    """What a policy made from the heads collected."""
+class PolicyScore(NamedTuple):
+    """The returns of one policy in an evaluation: the vote, the mean, or a single head."""
 
     name: str
     episodes: float | None
@@ -38,42 +40,46 @@ class Policy(NamedTuple):
     least: float | None
     largest: float | None
     share: float | None
-    """Of the data that this head gathered."""
+    """Share of the training data that this head collected."""
 
 
-class Card(NamedTuple):
-    """A head report card: how good every head is, and how far they are copies of each other."""
+class ReportCard(NamedTuple):
+    """A head report card: how good every head is, and how similar the heads are."""
 
     title: str
-    policies: list[Policy]
+    policies: list[PolicyScore]
     observations: str = ""
-    """What the following was measured on, in words; empty where it was not measured."""
+    """A description of the observations that similarity was measured on; empty if it was not measured."""
     correlation: Sequence[Sequence[float | None]] = ()
-    """Of the heads' preferences among actions [K, K]."""
+    """Correlation of the heads' preferences among actions [K, K]."""
     agreement: float | None = None
-    """Share of observations on which two heads have the same favourite."""
+    """Share of observations for which two heads have the same greedy action."""
     effective_heads: float | None = None
     warning: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run directory."""
+class RunRecord:
+    """The contents of one run directory."""
 
     name: str
     path: Path
     config: dict[str, Any]
+    """The contents of `config.json`."""
+    loop: str
+    """The training loop, as of `bootdqn.runs.records.loop_of`; empty if it is unknown."""
     record: dict[str, Any]
-    """What `run.json` holds."""
+    """The contents of `run.json`."""
     protocol: dict[str, Any]
-    trainings: list[Training]
-    evaluated: list[tuple[float, Policy]]
-    """(step, policy) of every evaluation."""
-    cards: list[Card]
+    curves: list[SeedCurve]
+    """The learning curve of every seed."""
+    evaluated: list[tuple[float, PolicyScore]]
+    """The step and the score of every evaluation."""
+    cards: list[ReportCard]
     last_change: datetime | None
-    """Of the table of episodes."""
+    """When the table of episodes was last written to."""
     notes: list[str]
-    """What could not be read."""
+    """Descriptions of all that could not be read."""
 
     @property
     def env(self) -> str:
@@ -82,7 +88,7 @@ class Run:
 
     @property
     def agent_name(self) -> str:
-        """The named configuration that the agent started from."""
+        """The name of the agent, such as `boot`."""
         return text(self.config.get("agent_name")) or "unknown"
 
     @property
@@ -92,89 +98,90 @@ class Run:
 
     @property
     def num_heads(self) -> float | None:
-        """K; None for agents that have no heads."""
+        """The number of heads; None for agents without heads."""
         return number(self.agent.get("num_heads"))
 
     @property
     def unit(self) -> str:
-        """What the length of a training is counted in: episodes for compiled environments, or else steps."""
-        return "episodes" if "episodes" in self.config else "steps"
+        """The unit in which the length of the run is counted, episodes or steps."""
+        return "episodes" if self.loop in PER_SEED else "steps"
 
     @property
     def planned(self) -> float | None:
-        """How long a training was to be."""
+        """The planned length of the run per seed, in `unit`."""
         return number(self.config.get(self.unit))
 
     @property
     def done(self) -> float:
-        """How far all trainings got."""
-        return min((training.done for training in self.trainings), default=0.0)
+        """How far the slowest seed has got, in `unit`."""
+        return min((curve.done for curve in self.curves), default=0.0)
 
     @property
     def late_return(self) -> float | None:
-        """Mean over seeds of the mean return of the last `LATE_EPISODES`."""
-        means = [float(t.returns[-LATE_EPISODES:].mean()) for t in self.trainings]
+        """Mean over seeds of the mean return of the last `LATE_EPISODES` episodes."""
+        means = [float(curve.returns[-LATE_EPISODES:].mean()) for curve in self.curves]
         return float(np.mean(means)) if means else None
 
     @property
     def best_evaluation(self) -> float | None:
-        """Highest mean return of the vote."""
+        """The highest mean return of the vote in any evaluation."""
         means = [policy.mean for _, policy in self.evaluated if policy.name == "vote"]
         known = [mean for mean in (*means, number(self.record.get("best_return"))) if mean is not None]
         return max(known, default=None)
 
     @property
     def learned(self) -> tuple[float | None, int, int] | None:
-        """Median of the episodes to learn, None where it is never; how many seeds did, and of how many."""
-        # An agent that never ceases to dither is judged without that: docs/architecture.md.
+        """Median of the episodes to learn (None for never), number of seeds that learned, and number of seeds."""
+        # An agent that never ceases to dither is judged by its greedy evaluations: docs/reference.md.
         dithers = any((number(self.agent.get(name)) or 0) > 0 for name in ("epsilon_end", "epsilon"))
         measures = ("greedy_episodes_to_learn", "episodes_to_learn")[0 if dithers else 1 :]
         times = next((found for name in measures if (found := _mapping(self.record.get(name)))), None)
         if times is None:
             return None
         known = [value for time in times.values() if (value := number(time)) is not None]
-        # A seed that did not learn in time counts as later than all.
+        # A seed that did not learn counts as later than all others.
         median = float(np.median([*known, *[np.inf] * (len(times) - len(known))]))
         return (median if np.isfinite(median) else None), len(known), len(times)
 
     @property
     def started(self) -> datetime | None:
-        """When it began."""
+        """When the run started."""
         return _time(self.record.get("started"))
 
     @property
     def seconds(self) -> float | None:
-        """From its beginning to its end, or to its last sign of life."""
+        """Duration of the run up to its end, or up to its last episode if it has not ended."""
         end = _time(self.record.get("finished")) or self.last_change
         return None if self.started is None or end is None else max((end - self.started).total_seconds(), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment:
-    """One directory of a sweep."""
+class ExperimentRecord:
+    """The contents of the directory of one experiment."""
 
     name: str
     path: Path
     record: dict[str, Any]
-    """What `sweep.json` holds."""
+    """The contents of `sweep.json`."""
     summary: str
-    """Its tables, in Markdown."""
+    """The summary with its tables, in Markdown."""
     notes: list[str]
+    """Descriptions of all that could not be read."""
 
     @property
     def experiment(self) -> str:
-        """Its name among the experiments."""
+        """The name of the experiment, such as `chain-scaling`."""
         return text(self.record.get("experiment")) or self.path.name
 
 
 def number(value: Any) -> float | None:
-    """A value of a JSON file as a number, if it is one."""
+    """A value from a JSON file if it is a usable number, otherwise None."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and abs(value) < LARGEST else None
 
 
 def text(value: Any) -> str:
-    """A value of a JSON file in words; nothing for null."""
+    """A value from a JSON file as text; empty for null."""
     return "" if value is None else str(value)
 
 

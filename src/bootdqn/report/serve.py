@@ -1,4 +1,4 @@
-"""The page on this machine's own address, made anew while runs go on."""
+"""A local server for the page, which is rebuilt while runs are going on."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bootdqn.report.page import Report
 
 _LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 _REST = 9
-"""A new page waits this many times as long as the last one took: training on the same machine goes first."""
+"""The next page is built only after this many times the last build time, to leave the machine to training."""
 
 
 class _Pages:
-    """The newest page and its version."""
+    """The latest page with its version, rebuilt on request when files have changed."""
 
     def __init__(self, report: Report):
         self._report = report
@@ -27,18 +27,18 @@ class _Pages:
         self._made = version, report.page(live=version)
 
     def version(self) -> str:
-        """Of the page that there would be now; that of the last one while it is too early for another."""
+        """The version that the page would have now, or that of the last page while it is too early for another."""
         try:
             return self._made[0] if time.monotonic() < self._next else self._report.version()
-        except (UserError, OSError):  # what there was has gone; the last page stays
+        except (UserError, OSError):  # the runs have been removed; keep the last page
             return self._made[0]
 
     def page(self) -> str:
-        """As `version` says."""
+        """The page of the current `version`."""
         with self._lock:
             version, start = self.version(), time.monotonic()
             if version != self._made[0]:
-                page = self._made[1]  # stays if what there was has gone meanwhile
+                page = self._made[1]  # kept if the runs have been removed in the meantime
                 with suppress(UserError, OSError):
                     page = self._report.page(live=version)
                 self._made = version, page
@@ -47,13 +47,13 @@ class _Pages:
 
 
 def make_server(report: Report, port: int) -> ThreadingHTTPServer:
-    """A server for this machine only: the page at `/`, its version at `/version`; port 0 is any that is free."""
+    """A server, for this machine only, of the page at `/` and its version at `/version`; port 0 is any free."""
     require(0 <= port < 2**16, f"a port is a number from 0 to {2**16 - 1}, got {port}")
     pages = _Pages(report)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            # Another site may have given its name our address; it must not get to read the page.
+            # A foreign site may resolve its name to this address (DNS rebinding); it must not read the page.
             if not _LOOPBACK.fullmatch(self.headers.get("Host", "")):
                 self._answer(403, "text/plain", "this page is for this machine only")
             elif self.path == "/":
@@ -70,12 +70,12 @@ def make_server(report: Report, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
-            with suppress(ConnectionError):  # the reader has gone
+            with suppress(ConnectionError):  # the client has disconnected
                 self.end_headers()
                 self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Say nothing of single requests."""
+            """Do not log single requests."""
 
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), Handler)

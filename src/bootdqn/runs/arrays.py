@@ -13,7 +13,7 @@ from bootdqn.errors import require
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """Leaves by their path, such as `layers.0.weight`; random keys as their words, shapes as they are."""
+    """The leaves of a tree by path, such as `layers.0.weight`; random keys become words, shapes stay shapes."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {_name(path): leaf if isinstance(leaf, jax.ShapeDtypeStruct) else _words(leaf) for path, leaf in leaves}
 

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a training needs to go on, in files that are written whole, checked, and never unpickled.
+"""Checkpoints: all that a training needs to continue, in files that are whole, checked and never unpickled.
 
 checkpoints/000000020000.json               step, information, the checksums of the files below, and one of itself
 checkpoints/000000020000-0123456789ab.safetensors   parameters, optimizer, random keys, counters
@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import re
-import shutil
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,16 +24,18 @@ import safetensors
 import safetensors.numpy
 
 from bootdqn.errors import UserError
-from bootdqn.memory import zeros_apart
+from bootdqn.replay.host_memory import zeros_apart
 from bootdqn.runs.directory import write_atomically
 
-FORMAT = "bootdqn-checkpoint-1"
+FORMAT = "bootdqn-checkpoint-2"
+_WRITERS = {"bootdqn-checkpoint-1": "0.1"}
+"""Versions of the package that wrote older formats."""
 _KEPT = 2
 _ROWS_A_FILE = 20_000
-"""Of a replay, at most: a file is in memory three times while it is written."""
+"""The largest number of replay rows per file: a file is in memory three times while it is written."""
 
 
-class Replay(NamedTuple):
+class ReplayRows(NamedTuple):
     """A ring of transitions, as far as a checkpoint is concerned."""
 
     added: int
@@ -47,7 +48,7 @@ class Replay(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What was found."""
+    """A checkpoint that was read."""
 
     step: int
     info: dict[str, Any]
@@ -74,7 +75,7 @@ class Checkpoints:
         *,
         info: Mapping[str, Any],
         arrays: Mapping[str, np.ndarray],
-        replays: Sequence[Replay] = (),
+        replays: Sequence[ReplayRows] = (),
     ) -> None:
         """Write a checkpoint; the ones before it stay good until it is complete."""
         files: dict[str, str] = {}
@@ -125,16 +126,11 @@ class Checkpoints:
             return checkpoint
         return None
 
-    def remove(self) -> None:
-        """Remove them all: there is nothing left to go on with."""
-        shutil.rmtree(self.folder)
-        self._files = {}
-
     def _read(self, path: Path) -> Checkpoint:
         manifest = self._manifest(path)
         if manifest["format"] != FORMAT:
-            found = manifest["format"]
-            raise UserError(f"{path} has format {found!r}, expected {FORMAT!r}; it was written by another version")
+            version = _WRITERS.get(str(manifest["format"]), "of another version")
+            raise UserError(f"{path} was written by bootdqn {version}: resume it with that, or start again")
         step, info, files = manifest["step"], manifest["info"], manifest["files"]
         added, capacities = manifest["added"], manifest["capacity"]
         arrays: dict[str, np.ndarray] = {}
@@ -215,7 +211,7 @@ def _manifest_digest(manifest: Mapping[str, Any]) -> str:
 
 
 def _segment(name: str) -> tuple[int | None, int, int]:
-    """Of the name of a part of a replay: which, first and end; of another, None for which."""
+    """The replay, first row and end of a part of it, from its file name; None for the replay of other files."""
     match = re.fullmatch(r"replay-(\d+)-(\d+)-(\d+)\.safetensors(?:\.zlib)?", name)
     return (int(match[1]), int(match[2]), int(match[3])) if match else (None, 0, 0)
 

@@ -1,4 +1,4 @@
-"""A run directory: what was run, with what, and what came out.
+"""A run directory: what was run, with what, and its results.
 
 config.json             the resolved configuration
 run.json                command, versions, git revision, times, status
@@ -34,33 +34,38 @@ _PACKAGES = ("bootdqn", "jax", "jaxlib", "equinox", "optax", "gymnasium", "numpy
 class RunDirectory:
     """Writes a run directory; every file but the growing tables appears whole or not at all."""
 
-    def __init__(self, path: Path, *, config: dict[str, Any], command: str, tables: Mapping[str, Sequence[str]]):
-        """Claim `path`, which must be new or empty, and begin tables with these columns."""
+    def __init__(self, path: Path, record: dict[str, Any], tables: dict[str, IO[str]], lock: IO[bytes]):
+        """Take over a directory that `create` or `reopen` has prepared."""
         self.path = path
+        self._record, self._tables, self._lock = record, tables, lock
+        write_json(path / "run.json", record)
+
+    @classmethod
+    def create(
+        cls, path: Path, *, config: dict[str, Any], command: str, tables: Mapping[str, Sequence[str]]
+    ) -> RunDirectory:
+        """Claim `path`, which must be new or empty, and begin tables with these columns."""
         claim_directory(path)
-        self._lock = lock_directory(path)
-        self._record = {"command": command, "status": "running", "started": _now(), **provenance()}
+        lock = lock_directory(path)
+        record = {"command": command, "status": "running", "started": _now(), **provenance()}
         write_json(path / "config.json", config)
-        write_json(path / "run.json", self._record)
-        self._tables = {name: (path / name).open("w", newline="", encoding="utf-8") for name in tables}
+        files: dict[str, IO[str]] = {
+            name: (path / name).open("w", newline="", encoding="utf-8") for name in tables
+        }
+        self = cls(path, record, files, lock)
         for name, columns in tables.items():
             self.append(name, [columns])
+        return self
 
     @classmethod
     def reopen(cls, path: Path, ends: Mapping[str, int]) -> RunDirectory:
-        """Go on with a run that was cut short; of its tables, what came after `ends` is forgotten."""
-        self = cls.__new__(cls)
-        self.path = path
-        self._lock = lock_directory(path)
-        self._record = read_json(path / "run.json")
+        """Continue with a run that was cut short; rows of its tables that came after `ends` are dropped."""
+        lock = lock_directory(path)
+        record = read_json(path / "run.json")
         for stale in ("error", "finished"):
-            self._record.pop(stale, None)
-        self._record |= {
-            "status": "running",
-            "resumed": [*self._record.get("resumed", []), _now()],
-            **provenance(),
-        }
-        self._tables = {}
+            record.pop(stale, None)
+        record |= {"status": "running", "resumed": [*record.get("resumed", []), _now()], **provenance()}
+        files: dict[str, IO[str]] = {}
         for name, end in ends.items():
             file = (path / name).open("r+", newline="", encoding="utf-8")
             file.seek(0, os.SEEK_END)
@@ -69,9 +74,8 @@ class RunDirectory:
             )
             file.truncate(end)
             file.seek(end)
-            self._tables[name] = file
-        write_json(path / "run.json", self._record)
-        return self
+            files[name] = file
+        return cls(path, record, files, lock)
 
     def append(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
         """Add rows to a table in one write, and hand them to the operating system."""
@@ -85,7 +89,7 @@ class RunDirectory:
         return {name: file.tell() for name, file in self._tables.items()}
 
     def finish(self, status: str, **results: Any) -> None:
-        """Close the run with how it ended and what came out."""
+        """Close the run with its status and results."""
         self._record |= {"status": status, "finished": _now(), **results}
         try:
             for file in self._tables.values():
@@ -152,7 +156,7 @@ def _try_lock(path: Path) -> IO[bytes] | None:
 
 
 def require_unfinished(path: Path) -> None:
-    """Refuse to go on with a run that got to its end."""
+    """Raise `UserError` if a run is finished."""
     finished = read_json(path / "run.json").get("status") == "finished"
     require(not finished, f"{path} is finished; there is nothing to go on with")
 
@@ -202,7 +206,7 @@ def require_writable(path: Path) -> None:
 
 
 def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV."""
+    """Format rows as CSV."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()

@@ -1,1 +1,1 @@
-"""Efficient exploration of small problems whose state is seen: posterior sampling, optimism, dithering."""
+"""Tabular baselines, which see the state, and exact solutions of finite-horizon problems."""

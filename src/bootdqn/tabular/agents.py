@@ -1,8 +1,8 @@
-"""Agents that see the state: each is a frozen dataclass of its parameters with three pure methods.
+"""Tabular baselines, which see the state: each is a frozen dataclass of its parameters with three pure methods.
 
-`init` makes an empty memory, `plan` turns it into values of actions [H, S, A] before an episode, which are then
-followed greedily (or epsilon-greedily), and `update` takes in the episode. Unless said otherwise, defaults are
-those of TabulaRL (github.com/iosband/TabulaRL), the tabular code of the paper's first author.
+`init` makes an empty memory, `plan` turns it into values of actions [H, S, A] before an episode, which the agent
+then follows greedily or epsilon-greedily, and `update` adds the episode to the memory. Unless said otherwise,
+defaults are those of TabulaRL (github.com/iosband/TabulaRL), the tabular code of the paper's first author.
 """
 
 from __future__ import annotations
@@ -20,70 +20,70 @@ from bootdqn.tabular.mdp import Shape, backward, plan
 
 
 class Trajectory(NamedTuple):
-    """One episode; arrays [H]."""
+    """The transitions of one episode, as arrays [H]."""
 
     states: Array
     actions: Array
     rewards: Array
     next_states: Array
-    """The last is no part of the episode."""
+    """The states after every action; the last one is not part of the episode."""
 
 
 class TabularAgent(Protocol):
-    """Pure and jittable; the parameters are its fields."""
+    """A tabular baseline, whose fields are its parameters and whose methods are pure and can be compiled."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def epsilon(self) -> float:
-        """Probability of a uniformly random action."""
+        """The probability of a uniformly random action."""
         ...
 
     def init(self, shape: Shape) -> Any:
-        """Memory before the first episode."""
+        """Return the memory before the first episode."""
         ...
 
     def plan(self, key: Array, shape: Shape, memory: Any, episode: Array) -> Array:
-        """(..., number of the episode from 1) -> values [H, S, A] to follow."""
+        """Return the values of actions [H, S, A] to follow in an episode, whose number counts from 1."""
         ...
 
     def update(self, shape: Shape, memory: Any, trajectory: Trajectory) -> Any:
-        """Memory after an episode."""
+        """Return the memory after an episode."""
         ...
 
 
 class Counts(NamedTuple):
-    """What has been seen of a problem; all that matters of it, as it is the same at every step."""
+    """The data that an agent has seen, counted over all steps because the problem is the same at each."""
 
     transitions: Array
-    """Times every next state was reached [S, A, S]."""
+    """How often every next state was reached [S, A, S]."""
     reward_mean: Array
-    """Mean of the rewards [S, A], which single precision keeps better than their sum; 0 where there were none."""
+    """The mean reward [S, A], or 0 without data; single precision keeps it better than the sum."""
 
     @property
     def visits(self) -> Array:
-        """Times every action was taken [S, A]."""
+        """How often every action was taken [S, A]."""
         return self.transitions.sum(axis=-1)
 
     @property
     def reward_sum(self) -> Array:
-        """Sum of the rewards [S, A]."""
+        """The sum of the rewards [S, A]."""
         return self.visits * self.reward_mean
 
 
-class Posterior(NamedTuple):
-    """What is believed of a problem."""
+class MDPPosterior(NamedTuple):
+    """The posterior distribution over problems."""
 
     transitions: Array
-    """Parameters of a Dirichlet distribution over next states [S, A, S]."""
+    """The parameters of Dirichlet distributions over next states [S, A, S]."""
     reward_mean: Array
-    """Of a normal distribution over the mean reward [S, A]."""
+    """The means of normal distributions over the mean reward [S, A]."""
     reward_precision: Array
-    """Its inverse variance [S, A]."""
+    """The inverse variances of these normal distributions [S, A]."""
 
     @property
     def mean_transitions(self) -> Array:
-        """Expected probabilities [S, A, S]."""
+        """The expected probabilities of next states [S, A, S]."""
         return self.transitions / self.transitions.sum(axis=-1, keepdims=True)
 
 
@@ -105,20 +105,20 @@ def _require_probability(epsilon: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Counting:
-    """Keeps counts, of the state after the last action, too (TabulaRL leaves that one out)."""
+    """The part of agents that count transitions, including the last of an episode (unlike TabulaRL)."""
 
     @property
     def epsilon(self) -> float:
-        """No random actions."""
+        """The probability of a uniformly random action, which is 0."""
         return 0.0
 
     def init(self, shape: Shape) -> Counts:
-        """Nothing seen."""
+        """Return empty counts."""
         s, a, _ = shape
         return Counts(jnp.zeros((s, a, s)), jnp.zeros((s, a)))
 
     def update(self, shape: Shape, memory: Counts, trajectory: Trajectory) -> Counts:
-        """One more episode seen."""
+        """Return the counts with one more episode."""
         del shape
         s, a = trajectory.states, trajectory.actions
         transitions = memory.transitions.at[s, a, trajectory.next_states].add(1.0)
@@ -129,7 +129,7 @@ class _Counting:
 
 @dataclass(frozen=True, kw_only=True)
 class _Believing(_Counting):
-    """Keeps a conjugate posterior: Dirichlet over next states, normal over mean rewards."""
+    """The part of agents with a conjugate posterior: Dirichlet over next states, normal over mean rewards."""
 
     prior_transitions: float = 1.0
     """Dirichlet parameter of every next state before any data."""
@@ -144,11 +144,11 @@ class _Believing(_Counting):
         _require_positive(self, "prior_transitions", "prior_precision", "noise_precision")
         _require_finite(self, "prior_reward")
 
-    def posterior(self, counts: Counts) -> Posterior:
-        """What counts make of the prior."""
+    def posterior(self, counts: Counts) -> MDPPosterior:
+        """Return the posterior that the prior and these counts give."""
         precision = self.prior_precision + self.noise_precision * counts.visits
         total = self.prior_precision * self.prior_reward + self.noise_precision * counts.reward_sum
-        return Posterior(self.prior_transitions + counts.transitions, total / precision, precision)
+        return MDPPosterior(self.prior_transitions + counts.transitions, total / precision, precision)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class PSRL(_Believing):
     """Posterior sampling: draw a problem from the posterior, be optimal in it for an episode (Osband 2013)."""
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
-        """Values of a problem that is drawn."""
+        """Return the values of a problem that is drawn from the posterior."""
         del episode
         transition_key, reward_key = jax.random.split(key)
         posterior = self.posterior(memory)
@@ -170,8 +170,8 @@ class PSRL(_Believing):
 class UCRL2(_Believing):
     """Optimism over all problems in a confidence set (Jaksch 2010), for a finite horizon.
 
-    A new set every episode. Widths are sqrt(c log(2SA(t+1)/delta) / n) for mean rewards and, in the L1 norm,
-    sqrt(c S log(2SA(t+1)/delta) / n) for transitions, t the number of the episode and n the number of data.
+    There is a new set every episode. Widths are sqrt(c log(2SA(t+1)/delta) / n) for mean rewards and, in the L1
+    norm, sqrt(c S log(2SA(t+1)/delta) / n) for transitions, with the number t of the episode and n of data.
     Jaksch's constants c are 3.5 and 14, with t counting steps, no S in the second logarithm, and a new set only
     once some n has doubled.
     """
@@ -181,13 +181,13 @@ class UCRL2(_Believing):
     prior_precision: float = 1e-4
     """Inverse variance of the mean reward before any data: next to nothing."""
     delta: float = 0.05
-    """Up to this probability the true problem may ever lie outside the sets; far less in fact."""
+    """A bound on the probability that the true problem ever lies outside the sets, which is far less in fact."""
     reward_constant: float = 4.0
-    """c of the rewards."""
+    """The constant c of the rewards."""
     transition_constant: float = 4.0
-    """c of the transitions."""
+    """The constant c of the transitions."""
     max_reward: float = 1.0
-    """What mean rewards do not exceed, which the agent must be told rightly; TabulaRL does not use it."""
+    """The largest possible mean reward, which must be right; TabulaRL does not use it."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -196,7 +196,7 @@ class UCRL2(_Believing):
         require(0 < self.delta < 1, f"delta must be in (0, 1), got {self.delta}")
 
     def widths(self, shape: Shape, counts: Counts, episode: Array) -> tuple[Array, Array]:
-        """Half widths of the confidence set: of mean rewards, and in L1 of transitions; both [S, A]."""
+        """Return the half widths of the confidence set [S, A] for mean rewards and, in L1, for transitions."""
         s, a, _ = shape
         log = jnp.log(2.0 * s * a * (episode + 1) / self.delta)
         data = jnp.maximum(counts.visits, 1.0)
@@ -204,7 +204,7 @@ class UCRL2(_Believing):
         return rewards, jnp.sqrt(self.transition_constant * s * log / data)
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
-        """Values of the best problem in the confidence set."""
+        """Return the values of the best problem in the confidence set."""
         del key
         posterior = self.posterior(memory)
         reward_width, transition_width = self.widths(shape, memory, episode)
@@ -217,7 +217,7 @@ class UCRL2(_Believing):
 
 
 def optimistic_transitions(estimate: Array, width: Array, values: Array) -> Array:
-    """The distributions within L1 distance `width` [...] of `estimate` [..., S] that value the next state most.
+    """Return the distributions within L1 distance `width` [...] of `estimate` [..., S] of largest expected value.
 
     Half of the width is added to the best next state, and as much is taken away from the worst ones.
     """
@@ -229,7 +229,7 @@ def optimistic_transitions(estimate: Array, width: Array, values: Array) -> Arra
     taken = jnp.clip(jnp.minimum(width / 2, missing)[..., None] - before, 0.0, worse)
     left = worse - taken
     moved = jnp.concatenate([left, 1.0 - left.sum(axis=-1, keepdims=True)], axis=-1)[..., jnp.argsort(order)]
-    # Where the best is certain, without a rounding error: ties between actions must stay ties.
+    # Where the best state is certain there must be no rounding error: ties between actions must stay ties.
     certain = (jnp.arange(estimate.shape[-1]) == best).astype(estimate.dtype)
     return jnp.where((width / 2 >= missing)[..., None], jnp.broadcast_to(certain, estimate.shape), moved)
 
@@ -250,7 +250,7 @@ class UCBVI(_Believing):
         require(0 <= self.scale < math.inf, f"scale must be finite and not negative, got {self.scale}")
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
-        """Values of the expected problem plus the bonus."""
+        """Return the values of the expected problem plus the bonus."""
         del key
         posterior = self.posterior(memory)
         log = 2 * jnp.log(2.0 + episode)
@@ -280,7 +280,7 @@ class EpsilonGreedy(_Believing):
         _require_probability(self.epsilon)
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
-        """Values of the expected problem."""
+        """Return the values of the expected problem."""
         del key, episode
         posterior = self.posterior(memory)
         return plan(posterior.mean_transitions, posterior.reward_mean, shape)
@@ -296,9 +296,9 @@ class RLSVI(_Counting):
     """
 
     prior_precision: float = 1.0
-    """lambda, the inverse variance of a value before any data; our choice, that of rewards elsewhere."""
+    """The inverse variance lambda of a value before any data; our choice is that of rewards elsewhere."""
     noise_precision: float = 1.0
-    """Inverse variance of reward plus next value around their mean; our choice, that of rewards elsewhere."""
+    """Inverse variance of reward plus next value around their mean; our choice is that of rewards elsewhere."""
     perturbation: float = 1.0
     """Factor of the noise; at 0 this is least-squares value iteration."""
 
@@ -310,7 +310,7 @@ class RLSVI(_Counting):
         )
 
     def plan(self, key: Array, shape: Shape, memory: Counts, episode: Array) -> Array:
-        """Values drawn step by step from their posteriors."""
+        """Return values that are drawn step by step from their posteriors."""
         del episode
         precision = self.prior_precision + self.noise_precision * memory.visits
         noise = jax.random.normal(key, (shape.horizon, *precision.shape))
@@ -339,18 +339,18 @@ class QLearning:
         _require_finite(self, "initial_reward")
 
     def init(self, shape: Shape) -> Array:
-        """Initial values [H, S, A]."""
+        """Return the initial values [H, S, A]."""
         s, a, h = shape
         left = jnp.arange(h, 0, -1.0)[:, None, None]
         return self.initial_reward * jnp.broadcast_to(left, (h, s, a))
 
     def plan(self, key: Array, shape: Shape, memory: Array, episode: Array) -> Array:
-        """The values."""
+        """Return the learned values."""
         del key, shape, episode
         return memory
 
     def update(self, shape: Shape, memory: Array, trajectory: Trajectory) -> Array:
-        """One update a step; those of later steps do not enter, as when each is made at once."""
+        """Return the values after one update per step, as if each were made right after its step."""
         steps = jnp.arange(shape.horizon)
         next_values = jnp.append(memory.max(axis=-1)[steps[1:], trajectory.next_states[:-1]], 0.0)
         at = steps, trajectory.states, trajectory.actions
@@ -367,4 +367,4 @@ TABULAR_AGENTS: dict[str, TabularAgent] = {
     "q-learning": QLearning(),
     "optimistic-q": QLearning(epsilon=0.0, learning_rate=0.2, initial_reward=1.0),
 }
-"""Named agents that see the state; docs/stochastic-chain.md says how the rate of `optimistic-q` was chosen."""
+"""The named tabular baselines; docs/stochastic-chain.md says how the rate of `optimistic-q` was chosen."""

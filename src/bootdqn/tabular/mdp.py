@@ -1,4 +1,4 @@
-"""Finite-horizon Markov decision processes: exact values of the best and of any policy."""
+"""Finite-horizon Markov decision processes, with the exact values of the optimal and of any policy."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from numpy.typing import NDArray
 from bootdqn.errors import require
 
 MAX_ENTRIES = 2**26
-"""Of a table of transitions for every step of an episode; with more, to plan once would take many seconds."""
+"""Most entries of H tables of transitions; with more, planning once would take many seconds."""
 
 
 class Shape(NamedTuple):
-    """What an agent is told of a problem."""
+    """The sizes of a problem, which an agent is told."""
 
     num_states: int
-    """S."""
+    """The number of states S."""
     num_actions: int
-    """A."""
+    """The number of actions A."""
     horizon: int
-    """H, steps an episode."""
+    """The number of steps per episode H."""
 
 
 def require_small(shape: Shape) -> None:
-    """Raise `UserError` before tables are made that are too large to plan with."""
+    """Raise `UserError` if the tables of a problem would be too large to plan with."""
     states, actions, horizon = shape
     require(
         horizon * states**2 * actions <= MAX_ENTRIES,
-        f"{states} states and {horizon} steps are too many for an agent that keeps tables; take a deep one, "
-        "such as boot",
+        f"{states} states and {horizon} steps are too many for a tabular baseline; take a deep agent like boot",
     )
 
 
@@ -57,11 +56,11 @@ class MDP:
         """Check and keep the tables.
 
         Args:
-            transitions: probability of every next state [S, A, S].
-            rewards: mean reward [S, A].
-            reward_std: standard deviation of the reward's normal noise [S, A].
+            transitions: the probability of every next state [S, A, S].
+            rewards: the mean reward [S, A].
+            reward_std: the standard deviation of the normal noise of rewards [S, A].
             start: the state in which episodes begin.
-            horizon: steps an episode.
+            horizon: the number of steps per episode.
         """
         num_states, num_actions = rewards.shape
         require(
@@ -85,7 +84,7 @@ class MDP:
 
     @cached_property
     def optimal_q(self) -> NDArray[np.float64]:
-        """Value of every action when the rest of the episode is optimal [H, S, A], in double precision."""
+        """The value of every action if the rest of the episode is optimal [H, S, A], in double precision."""
         q = np.zeros((self.shape.horizon, *self.rewards.shape))
         values = np.zeros(self.shape.num_states)
         for step in reversed(range(self.shape.horizon)):
@@ -95,19 +94,19 @@ class MDP:
 
     @property
     def optimal_value(self) -> float:
-        """What an optimal episode collects in expectation."""
+        """The expected return of an optimal episode."""
         return float(self.optimal_q[0, self.start].max())
 
     @cached_property
     def gaps(self) -> NDArray[np.float64]:
-        """What every action loses against the best one [H, S, A]; the best lose exactly 0.
+        """The expected loss of every action against the best one [H, S, A], which is exactly 0 for the best.
 
         The sum over the actions of an episode has the pseudo-regret of the policy as its mean.
         """
         return self.optimal_q.max(axis=-1, keepdims=True) - self.optimal_q
 
     def regret(self, policy: Array) -> Array:
-        """Pseudo-regret: what an episode of `policy` (probabilities of actions [H, S, A]) loses in expectation.
+        """Return the pseudo-regret of a policy with probabilities of actions [H, S, A]: its expected loss.
 
         It is the sum of `gaps` over the states and actions that the policy visits, and so never negative.
         """
@@ -123,12 +122,12 @@ class MDP:
 
 
 def backward(backup: Callable[[Array, Any], Array], shape: Shape, inputs: Any = None) -> Array:
-    """Values of all actions [H, S, A], from the last step back.
+    """Compute the values of all actions [H, S, A] from the last step back.
 
     Args:
-        backup: (values of the next states [S], what belongs to the step) -> values [S, A].
-        shape: of the problem.
-        inputs: a pytree of arrays [H, ...], from which every step gets its part.
+        backup: takes the values of the next states [S] and the inputs of the step, and returns values [S, A].
+        shape: the sizes of the problem.
+        inputs: a pytree of arrays [H, ...] with the inputs of every step.
     """
 
     def step(values: Array, inputs: Any):
@@ -140,18 +139,18 @@ def backward(backup: Callable[[Array, Any], Array], shape: Shape, inputs: Any = 
 
 
 def plan(transitions: Array, rewards: Array, shape: Shape) -> Array:
-    """Values of all actions under the best policy [H, S, A]."""
+    """Return the values of all actions under the best policy [H, S, A]."""
     return backward(lambda values, _: rewards + transitions @ values, shape)
 
 
 def greedy_policy(q: Array, epsilon: float = 0.0) -> Array:
-    """Probabilities of actions [..., A]: the best of `q`, ties shared, and `epsilon` spread over all."""
+    """Return the probabilities of actions [..., A] of the epsilon-greedy policy for `q`, which shares ties."""
     best = (q == q.max(axis=-1, keepdims=True)).astype(jnp.float32)
     return (1 - epsilon) * best / best.sum(axis=-1, keepdims=True) + epsilon / q.shape[-1]
 
 
 def draw(uniform: Array, probabilities: Array) -> Array:
-    """Index drawn from `probabilities` [N] by a number uniform in [0, 1)."""
+    """Return the index that a number uniform in [0, 1) draws from `probabilities` [N]."""
     cumulative = jnp.cumsum(probabilities)
-    # Times the sum, which rounding may leave a little off 1; an index of probability 0 is never drawn.
+    # The factor corrects a sum that rounding leaves a little off 1; an index of probability 0 is never drawn.
     return jnp.argmax(uniform * cumulative[-1] < cumulative).astype(jnp.int32)

@@ -1,1 +1,1 @@
-"""Videos of what the heads think: while they learn, and while they play."""
+"""Videos of how a run learned, and of what its heads believe while they play."""

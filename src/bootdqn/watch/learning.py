@@ -1,110 +1,96 @@
-"""A training on one of our own environments, repeated to the same bits and looked at as it goes."""
+"""Repeats the training of a run on a compiled environment, bit-identically, and records what the heads believe."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from bootdqn.agent import AgentConfig
-from bootdqn.envs.catalog import make_env
-from bootdqn.envs.deep_sea import DeepSea
+from bootdqn.core.agent import make_agent
+from bootdqn.envs.registry import CatalogEnv, make_env
 from bootdqn.errors import UserError, require
-from bootdqn.figures import AGENT_COLOURS, head_colour
-from bootdqn.loops.compiled import CompiledTraining, EpisodeMetrics, TrainState, make_program
-from bootdqn.loops.evaluate import make_surveyor
-from bootdqn.loops.groups import Chunk
-from bootdqn.progress import Progress
+from bootdqn.loops.compiled import EpisodeMetrics, TrainState, make_compiled_program
+from bootdqn.loops.rollout import make_surveyor
+from bootdqn.loops.seeds import Chunk, SeedLoop
+from bootdqn.plots.style import AGENT_COLOURS, head_colour
 from bootdqn.runs.arrays import restore
+from bootdqn.runs.config import RunConfig
 from bootdqn.runs.directory import read_json, read_table
-from bootdqn.runs.models import read_model
-from bootdqn.training import TrainConfig, require_finite
+from bootdqn.runs.model_file import read_model
+from bootdqn.runs.progress import Progress
 
 MAX_FRAMES = 300
-"""Of a training, before pauses."""
+"""The largest number of frames of a video, not counting pauses."""
 _AFTER_LEARNING = 10
-"""Episodes that are shown once a run has learned."""
+"""Number of episodes that are shown after a run has learned."""
 
 
 class Recording(NamedTuple):
-    """One seed's training, E episodes of it in F frames."""
+    """The first E episodes of one seed's training, in F frames."""
 
-    env: Any
-    config: TrainConfig
+    env: CatalogEnv
+    config: RunConfig
     seed: int
     returns: NDArray[np.float32]
-    """[E]"""
+    """Return of every episode [E]."""
     heads: NDArray[np.int32]
-    """That was committed, in every episode [E]."""
+    """The head that was followed in every episode [E]."""
     spreads: NDArray[np.float32]
-    """Standard deviation of Q over heads, in what every episode learned from [E]; 0 where there was nothing."""
+    """Standard deviation of Q over heads in the updates of every episode [E]; 0 for episodes without updates."""
     epsilons: NDArray[np.float32]
-    """At the end of every episode [E]."""
+    """Probability of a random action at the end of every episode [E]."""
     visited: NDArray[np.bool_]
-    """Which states every episode acted in [E, S]."""
+    """Which states every episode has visited [E, S]."""
     ends: NDArray[np.int64]
-    """How many episodes are over in every frame [F]; none in the first."""
+    """Number of episodes that are over in every frame [F]; 0 in the first."""
     goes_right: NDArray[np.bool_]
-    """Whether every head then prefers to go right in every state [F, K, S]."""
+    """Whether every head would go right in every state [F, K, S]."""
     values: NDArray[np.float32]
-    """What it then expects of the action that it prefers [F, K, S]."""
+    """The value that every head gives to its greedy action in every state [F, K, S]."""
 
     @property
     def has_committed_heads(self) -> bool:
-        """Whether one of several heads acts for a whole episode."""
+        """Whether one of several heads is followed for a whole episode."""
         return self.config.deep.acting == "committed_head" and self.config.deep.num_heads > 1
 
     @property
-    def way(self) -> NDArray[np.int64]:
-        """States on the way from the start to the reward."""
-        return way_to_reward(self.env)
-
-    @property
     def found(self) -> int | None:
-        """The first episode, from 0, that reached the state of the reward."""
+        """The first episode, from 0, that reached the rewarding state; None if none did."""
         reached = np.flatnonzero(self.visited[:, -1])
         return int(reached[0]) if len(reached) else None
 
     @property
     def found_frame(self) -> int | None:
-        """The frame in which that episode is."""
+        """The frame that shows the episode `found`."""
         return None if self.found is None else int(np.searchsorted(self.ends, self.found, side="right"))
 
     def episodes(self, frame: int) -> range:
-        """The episodes of a frame, from 0; of the first, none."""
+        """The episodes of a frame, from 0; the first frame has none."""
         return range(int(self.ends[frame - 1]), int(self.ends[frame])) if frame else range(0)
 
     def complete(self, frame: int) -> NDArray[np.bool_]:
-        """Which heads prefer to go right all the way [K]."""
-        return self.goes_right[frame][:, self.way].all(axis=1)
+        """Which heads would go right all the way to the reward [K]."""
+        return self.goes_right[frame][:, self.env.way_to_reward].all(axis=1)
 
     def acting(self, frame: int) -> int | None:
-        """The head that was committed in the last episode of a frame, if there was one."""
+        """The head that was followed in the last episode of a frame, if there was one."""
         over = int(self.ends[frame])
         return int(self.heads[over - 1]) if over and self.has_committed_heads else None
 
     def colour(self, episode: int) -> str:
-        """Of who acted in an episode: the head, or the agent if it has none to commit to."""
+        """The colour of an episode: that of the head that was followed, or that of the agent."""
         if self.has_committed_heads:
             return head_colour(int(self.heads[episode]))
         return AGENT_COLOURS[self.config.agent_name]
 
 
-def way_to_reward(env: Any) -> NDArray[np.int64]:
-    """The states through which an agent comes that always goes right, if no move fails."""
-    if isinstance(env, DeepSea):
-        return np.arange(env.size) * (env.size + 1)
-    start = int(env.reset(jax.random.key(0))[1])
-    return np.arange(start, env.encoding.num_states)
-
-
-def episodes_shown(run: Path, config: TrainConfig, seed: int, wanted: int | None) -> int:
-    """How many episodes a video of a run's seed shows: as many as are wanted, or a few more than it learned in."""
-    require(isinstance(config.agent, AgentConfig), f"{config.agent_name} has no heads to watch; boot has")
+def episodes_shown(run: Path, config: RunConfig, seed: int, wanted: int | None) -> int:
+    """The number of episodes that a video shows: as many as wanted, or a few more than it took to learn."""
+    require(config.loop == "compiled", f"{config.agent_name} has no heads to watch; boot has")
     require(seed in config.seeds, f"{run} has seeds {', '.join(map(str, config.seeds))}, not {seed}")
     done = len(_recorded(run, seed))
     require(done > 0, f"{run} has no episode of seed {seed} yet; wait for the first, or choose another --seed")
@@ -120,17 +106,17 @@ def episodes_shown(run: Path, config: TrainConfig, seed: int, wanted: int | None
 
 
 def frame_ends(episodes: int) -> NDArray[np.int64]:
-    """How many episodes are over in every frame: none in the first, all in the last, and as many more in each."""
+    """The number of episodes that are over in every frame, evenly spaced from none to all."""
     stride = -(-episodes // MAX_FRAMES)
     return np.append(np.arange(0, episodes, stride), episodes)
 
 
-def repeat_training(config: TrainConfig, seed: int, episodes: int) -> Recording:
-    """Do the first episodes of a seed's training again, and look at all heads after every frame."""
-    env: Any = make_env(config.env)
-    training = CompiledTraining(env, config.deep, seeds=(seed,), episodes=config.episodes)
-    init, run = make_program(env, training.agent, config.deep, capacity=training.capacity, chunk_episodes=1)
-    survey = make_surveyor(training.agent)
+def repeat_training(config: RunConfig, seed: int, episodes: int) -> Recording:
+    """Repeat the first episodes of a seed's training, and record the beliefs of all heads at every frame."""
+    env = make_env(str(config.env))
+    program = make_compiled_program(env, config.deep, episodes=config.episodes, chunk_episodes=1)
+    loop = SeedLoop(program, seeds=(seed,), episodes=config.episodes)
+    survey = make_surveyor(program.agent)
     right_actions = np.asarray(env.right_actions).ravel()
 
     def look(state: TrainState) -> tuple[np.ndarray, np.ndarray]:
@@ -138,23 +124,22 @@ def repeat_training(config: TrainConfig, seed: int, episodes: int) -> Recording:
         q = np.asarray(survey(params, jnp.arange(len(right_actions))).q).swapaxes(0, 1)
         return q.argmax(axis=2) == right_actions, q.max(axis=2)
 
-    bar = Progress(f"{config.env} {config.agent_name}", episodes=episodes, num_seeds=1, horizon=env.horizon)
+    bar = Progress(f"{config.env} {config.agent_name}", total=episodes, unit="episodes")
     ends = frame_ends(episodes)
-    state = init(jnp.stack([jax.random.key(seed)]))
+    state = program.init(jnp.stack([jax.random.key(seed)]))
     looks = [look(state)]
     metrics: list[EpisodeMetrics] = []
     visits, visited = np.array(state.exploration.visits[0]), []
     with bar:
-        program = run.lower(state, 1).compile()
-        bar.start()
+        run = program.run.lower(state, 1).compile()
         for episode in range(episodes):
-            state, found = program(state, 1)
+            state, found = run(state, 1)
             metrics.append(jax.tree.map(lambda x: np.array(x)[0], found))
             before, visits = visits, np.array(state.exploration.visits[0])  # a copy: the state is consumed
             visited.append(visits > before)
             chunk = Chunk(episode, (seed,), jax.tree.map(lambda x: x[None], metrics[-1]))
-            require_finite(chunk, config, seed=seed)
-            bar.update(chunk)
+            loop.require_finite_chunk(chunk, seed)
+            bar.update((episode + 1, (episode + 1) * env.horizon), metrics[-1].episode_return.tolist())
             if episode + 1 in ends:
                 looks.append(look(state))
     joined: EpisodeMetrics = jax.tree.map(lambda *xs: np.concatenate(xs), *metrics)
@@ -173,13 +158,14 @@ def repeat_training(config: TrainConfig, seed: int, episodes: int) -> Recording:
     )
 
 
-def require_same_network(run: Path, config: TrainConfig, seed: int) -> None:
-    """Raise `UserError` if a run's model is not of the network that its configuration makes."""
+def require_same_network(run: Path, config: RunConfig, seed: int) -> None:
+    """Raise `UserError` if a run's model does not fit the network that its configuration describes."""
     path = run / "models" / f"seed{seed}.safetensors"
-    if not path.exists():  # the run is going on, or its models were left out
+    if not path.exists():  # the run is still going on, or its models were not kept
         return
-    training = CompiledTraining(make_env(config.env), config.deep, seeds=(seed,), episodes=config.episodes)
-    like = jax.eval_shape(training.agent.init, jax.random.key(0)).params
+    env = make_env(str(config.env))
+    agent = make_agent(config.deep, env.encoding, env.num_actions)
+    like = jax.eval_shape(agent.init, jax.random.key(0)).params
     arrays, _ = read_model(path)
     try:
         restore(like, arrays, path)
@@ -191,16 +177,16 @@ def require_same_network(run: Path, config: TrainConfig, seed: int) -> None:
 
 
 class Comparison(NamedTuple):
-    """Of a repeated training with what `metrics.csv` has of it."""
+    """The result of comparing a repeated training with the `metrics.csv` of its run."""
 
     episodes: int
-    """That both have."""
+    """Number of episodes that both have."""
     first_difference: int | None
-    """The first of them, from 1, in which the return or the disagreement of heads differs."""
+    """The first episode, from 1, with another return or disagreement of heads; None if all are the same."""
 
 
 def compare(run: Path, recording: Recording) -> Comparison:
-    """Whether the repeated training is that of the run."""
+    """Compare a repeated training with the recorded one."""
     recorded = _recorded(run, recording.seed)[: len(recording.returns)]
     repeated = np.stack([recording.returns, recording.spreads], axis=1)[: len(recorded)]
     different = np.flatnonzero((recorded != repeated).any(axis=1))
@@ -208,7 +194,7 @@ def compare(run: Path, recording: Recording) -> Comparison:
 
 
 def _recorded(run: Path, seed: int) -> NDArray[np.float32]:
-    """Return of every episode, and how far heads disagreed in it, 0 where nothing was learned [E, 2]."""
+    """Return of every recorded episode and the disagreement of heads in its updates, 0 without updates [E, 2]."""
     path = run / "metrics.csv"
     try:
         rows = [row for row in read_table(path) if row["seed"] == str(seed)]

@@ -1,19 +1,15 @@
-"""Frames of a training: where it has been, what every head would do, and what came of it."""
+"""Frames of a training: the visited states, what every head would do, and the returns."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bootdqn.agent import AgentConfig
-from bootdqn.envs.chain import Chain
-from bootdqn.envs.deep_sea import DeepSea
-from bootdqn.envs.tabular import RiverSwim, StochasticChain
+from bootdqn.core.config import AgentConfig
 from bootdqn.watch.canvas import (
     INK,
     PAPER,
@@ -32,34 +28,36 @@ from bootdqn.watch.canvas import (
 from bootdqn.watch.learning import Recording
 
 FPS = 10
+"""Frames per second by default."""
 _PAUSE_SECONDS = 2.0
-"""Before training, at the episode that finds the reward, and at the end."""
+"""Duration of the pauses before training, at the episode that finds the reward, and at the end."""
 _RIGHT, _LEFT, _UNSEEN = ("#D6E6F5", "#08437F"), ("#FCE3C9", "#A84300"), "#EFECE5"
-"""From the least to the largest value, of a head that would go right, or left; and where nobody has been."""
+"""Colours from the lowest to the highest value for heads that go right and left, and of unvisited states."""
 _LABEL = 20
-"""Height of the line above a head's map."""
+"""Height of the label above a head's map."""
 _MAX_CHIPS = 24
-"""Heads up to which each is shown once more in the caption."""
+"""The largest number of heads for which each is shown in the caption."""
 
 
 def draw_learning(recording: Recording, fps: float) -> Iterator[Image.Image]:
-    """The frames of a video, with a pause at both ends and where the reward is found."""
-    scene = Lesson(recording)
+    """Draw the frames of a video, with pauses at both ends and where the reward is found."""
+    scene = LearningScene(recording)
     pauses = {0, recording.found_frame, len(recording.ends) - 1}
     for frame in range(len(recording.ends)):
         yield from itertools.repeat(scene.draw(frame), 1 + round(_PAUSE_SECONDS * fps) * (frame in pauses))
 
 
-class Lesson:
-    """The whole picture: headline, world, returns, and what has happened so far."""
+class LearningScene:
+    """The whole frame: headline, maps of the states, returns, and a caption."""
 
     def __init__(self, recording: Recording):
         self.recording = recording
-        self.world = Sea(recording) if isinstance(recording.env, DeepSea) else Row(recording)
-        # Not from end to end: one head of ten that diverges would make all others pale.
+        is_grid = len(recording.env.state_shape) == 2
+        self.world = GridMap(recording) if is_grid else RowMap(recording)
+        # Without the extremes, as one head of ten that diverges would make all others pale.
         low, high = np.percentile(recording.values, (5, 90))
         self.expected = float(low), float(max(high, low + 1e-6))
-        """Values that are drawn palest and darkest."""
+        """The values that are drawn palest and darkest."""
         best = recording.env.solved_return
         least, most = float(recording.returns.min()), float(recording.returns.max())
         room = 0.06 * max(most - least, best, 1e-6)
@@ -69,7 +67,7 @@ class Lesson:
         self._draw_base(self.base, best)
 
     def draw(self, frame: int) -> Image.Image:
-        """One frame."""
+        """Draw one frame."""
         canvas, recording = self.base.copy(), self.recording
         over = int(recording.ends[frame])
         self._draw_headline(canvas, over)
@@ -81,7 +79,7 @@ class Lesson:
         return canvas.image
 
     def _preferences(self, frame: int) -> NDArray[np.uint8]:
-        """Colours [K, S, 3]: the hue for where the head would go, darker for more that it expects."""
+        """Colours of every head's states [K, S, 3]: the hue shows its action, a darker shade a higher value."""
         low, high = self.expected
         shares = (self.recording.values[frame] - low) / (high - low)
         right = self.recording.goes_right[frame][..., None]
@@ -91,17 +89,17 @@ class Lesson:
         recording, config, chart = self.recording, self.recording.config, self.chart
         title = f"{config.agent_name} learns {config.env}, seed {recording.seed}"
         canvas.text((24, 14), title, 24, bold=True)
-        canvas.text((24, 50), describe_env(recording.env), 14, colour=QUIET)
+        canvas.text((24, 50), recording.env.description, 14, colour=QUIET)
         canvas.text((24, 70), describe_agent(config.deep), 14, colour=QUIET)
-        canvas.text((24, 102), "Where it has been", 16, bold=True)
+        canvas.text((24, 102), "Visited states", 16, bold=True)
         whom = "every head" if config.deep.num_heads > 1 else "the head"
-        canvas.text((640, 102), f"Where {whom} would go", 16, bold=True)
+        canvas.text((640, 102), f"Greedy action of {whom}", 16, bold=True)
         x, y = 640.0, 126
         for ramp, label in ((_RIGHT, "right, to the reward"), (_LEFT, "left")):
             canvas.cells((round(x), y + 2, round(x) + 40, y + 16), shade(*ramp, np.linspace(0, 1, 8))[None])
             x += 64 + canvas.text((x + 48, y), label, 13)
         low, high = map(number, self.expected)
-        canvas.text((x, y), f"darker: it expects more reward, {low} to {high}", 13, colour=QUIET)
+        canvas.text((x, y), f"darker: higher value, {low} to {high}", 13, colour=QUIET)
         canvas.text((640, 458), "Return of every episode", 16, bold=True)
         if recording.has_committed_heads:
             canvas.text((1256, 460), "in the colour of the head that acted", 13, colour=QUIET, anchor="ra")
@@ -125,15 +123,15 @@ class Lesson:
 
     def _draw_caption(self, canvas: Canvas, frame: int, over: int) -> None:
         recording, found = self.recording, self.recording.found
-        text, was_found = "So far no episode got to where the reward is.", False
+        text, was_found = "No episode has reached the reward so far.", False
         if found is not None and found < over:
             who = f": head {recording.heads[found]}" if recording.has_committed_heads else ""
-            text, was_found = f"Episode {found + 1}{who} is first to get to where the reward is.", True
+            text, was_found = f"Episode {found + 1}{who} was the first to reach the reward.", True
         canvas.text((24, 670), text, 20, bold=was_found, anchor="lm")
         complete = recording.complete(frame)
-        text = f"Heads that now would go all the way: {complete.sum()} of {len(complete)}"
+        text = f"Heads that would now go all the way: {complete.sum()} of {len(complete)}"
         if len(complete) == 1:
-            text = f"Now the head would{'' if complete[0] else ' not'} go all the way."
+            text = f"The head would now{'' if complete[0] else ' not'} go all the way."
         canvas.text((1256, 660 if len(complete) > 1 else 670), text, 20, bold=bool(complete.any()), anchor="rm")
         for head in range(len(complete) if 1 < len(complete) <= _MAX_CHIPS else 0):
             left = 1260 - 24 * (len(complete) - head)
@@ -143,32 +141,32 @@ class Lesson:
                 canvas.box((left, 684, left + 20, 704), outline=RULE)
 
 
-class Row:
-    """States in a row: a line for every frame, and one for every head."""
+class RowMap:
+    """States in a row: one line for every frame, and one for every head."""
 
     places: Box = 76, 162, 570, 612
-    """Where training has been: a column a state, a row a frame."""
+    """Place of the map of visited states, with one column per state and one row per frame."""
 
     def __init__(self, recording: Recording):
         self.recording = recording
         num_heads = recording.config.deep.num_heads
         self.strip: Box = (740, 166, 1236, 166 + min(27 * num_heads, 274))
-        """What heads would do: a column a state, a row a head."""
+        """Place of the map of the heads' actions, with one column per state and one row per head."""
         self.rows = np.full((len(recording.ends) - 1, recording.visited.shape[1], 3), rgb(WHITE))
         for frame in range(1, len(recording.ends)):
             for episode in recording.episodes(frame):
                 self.rows[frame - 1, recording.visited[episode]] = rgb(recording.colour(episode))
 
     def draw_base(self, canvas: Canvas) -> None:
-        """What does not change."""
+        """Draw what is the same in all frames."""
         recording = self.recording
         stride, num_states = len(recording.episodes(1)), recording.visited.shape[1]
-        row = "a row is an episode" if stride == 1 else f"a row is {stride} episodes"
+        row = "one row per episode" if stride == 1 else f"one row per {stride} episodes"
         whose = ", in the colour of the head that acted" if recording.has_committed_heads else ""
         canvas.text((24, 126), f"{row}{whose}", 13, colour=QUIET)
         for box in (self.places, self.strip):
             canvas.box((box[0] - 1, box[1] - 1, box[2] + 1, box[3] + 1), outline=RULE)
-            for state, label in ((int(recording.way[0]), "start"), (num_states - 1, "reward")):
+            for state, label in ((int(recording.env.way_to_reward[0]), "start"), (num_states - 1, "reward")):
                 x, _ = _middle(cell_box(box, (1, num_states), 0, state))
                 canvas.text((x, box[1] - 4), label, 11, colour=QUIET, anchor="ms")
         left, top, right, bottom = self.places
@@ -180,7 +178,7 @@ class Row:
             canvas.text((left - 6, max(y, top + 6)), str(episode), 12, colour=QUIET, anchor="rm")
 
     def draw_places(self, canvas: Canvas, frame: int) -> None:
-        """All rows so far, and a line below the last."""
+        """Draw the rows of all episodes so far, and a line below the last one."""
         is_over = np.arange(len(self.rows))[:, None, None] < frame
         canvas.cells(self.places, np.where(is_over, self.rows, rgb(_UNSEEN)))
         if frame:
@@ -192,7 +190,7 @@ class Row:
             canvas.text((box[2] + 4, _middle(box)[1]), "◀ first", 12, anchor="lm")
 
     def draw_heads(self, canvas: Canvas, frame: int, colours: NDArray[np.uint8]) -> None:
-        """A row a head, and a mark at that which acts and at those that go all the way."""
+        """Draw one row per head, and mark the head that acts and those that would go all the way."""
         canvas.cells(self.strip, colours)
         num_heads = len(colours)
         complete, acting = self.recording.complete(frame), self.recording.acting(frame)
@@ -210,36 +208,37 @@ class Row:
                 canvas.text((left - 34, middle), "acts ▶", 13, anchor="rm")
 
 
-class Sea:
-    """DeepSea: the grid by who came first, and a small one for every head."""
+class GridMap:
+    """States in a grid: one map of first visits, and a small map for every head."""
 
     places: Box = 90, 160, 542, 612
-    """Where training has been."""
+    """Place of the map of visited states."""
 
     def __init__(self, recording: Recording):
         self.recording = recording
-        self.shape = recording.env.size, recording.env.size
+        rows, columns = recording.env.state_shape
+        self.shape = rows, columns
         self.reachable = recording.env.reachable[..., None]
         tiles = grid(recording.config.deep.num_heads, (640, 150, 1256, 446), 1.0, _LABEL)
         side = min(min(right - left - 8, bottom - top - _LABEL - 4) for left, top, right, bottom in tiles)
         self.maps: list[Box] = [(x, y + _LABEL, x + side, y + _LABEL + side) for x, y, _, _ in tiles]
-        """What heads would do."""
+        """Places of the maps of the heads' actions."""
         visited = recording.visited
         self.first = np.where(visited.any(axis=0), visited.argmax(axis=0), len(visited))
-        """The first episode in every state, from 0 [S]."""
+        """The episode of the first visit to every state, from 0 [S]; the number of episodes if unvisited."""
 
     def draw_base(self, canvas: Canvas) -> None:
-        """What does not change."""
-        whose = "cells that were reached"
+        """Draw what is the same in all frames."""
+        whose = "visited cells"
         if self.recording.has_committed_heads:
-            whose = "cells in the colour of the head that came first"
-        canvas.text((24, 126), f"{whose}; the line is the way of the last episode", 13, colour=QUIET)
+            whose = "visited cells in the colour of the first head"
+        canvas.text((24, 126), f"{whose}; the line is the path of the last episode", 13, colour=QUIET)
         left, top, right, bottom = self.places
         canvas.text((left - 6, top + 10), "start", 12, colour=QUIET, anchor="ra")
         canvas.text((right + 6, bottom - 22), "reward", 12, colour=QUIET)
 
     def draw_places(self, canvas: Canvas, frame: int) -> None:
-        """All cells that were reached, and the last way."""
+        """Draw all visited cells, and the path of the last episode."""
         recording, over = self.recording, int(self.recording.ends[frame])
         colours = np.full((*self.shape, 3), rgb(_UNSEEN))
         for state in np.flatnonzero(self.first < over):
@@ -258,12 +257,12 @@ class Sea:
             canvas.dot(points[-1], INK, 5)
 
     def draw_heads(self, canvas: Canvas, frame: int, colours: NDArray[np.uint8]) -> None:
-        """A map a head, and the way on which it would go."""
+        """Draw one map per head, with the path that it would take."""
         complete, acting = self.recording.complete(frame), self.recording.acting(frame)
         for head, box in enumerate(self.maps):
             left, top, right, bottom = box
             canvas.cells(box, np.where(self.reachable, colours[head].reshape(*self.shape, 3), rgb(PAPER)))
-            canvas.line(self._points(box, self._way_of(frame, head)), INK, 2)
+            canvas.line(self._points(box, self._path_of(frame, head)), INK, 2)
             if len(self.maps) > 1:
                 canvas.chip((left, top - 18), head, 16)
             if complete[head]:
@@ -273,8 +272,8 @@ class Sea:
             if head == acting:
                 canvas.text((left + 22, top - 10), "acts", 12, bold=True, anchor="lm")
 
-    def _way_of(self, frame: int, head: int) -> list[tuple[int, int]]:
-        """The cells through which a head would go if no move failed."""
+    def _path_of(self, frame: int, head: int) -> list[tuple[int, int]]:
+        """The cells on the path that a head would take if no move failed."""
         goes_right = self.recording.goes_right[frame, head].reshape(self.shape)
         column, cells = 0, []
         for row in range(self.shape[0]):
@@ -296,31 +295,13 @@ def _ticks(episodes: int) -> list[int]:
     return [1, *range(step, episodes + 1, step)] if step > 1 else list(range(1, episodes + 1))
 
 
-def describe_env(env: Any) -> str:
-    """What an agent has to find out, in a line."""
-    if isinstance(env, DeepSea):
-        chance = ", where it can fail" if env.stochastic else ""
-        return (
-            f"Each of {env.size} steps leads a row down and a column left or right{chance}. Only right, "
-            f"{env.size} times in a row, leads to the reward; every move right costs a little."
-        )
-    moves = {
-        Chain: "",
-        StochasticChain: " Right fails half of the time.",
-        RiverSwim: " A current holds or carries left who goes right.",
-    }[type(env)]
-    scrambled = " Which action is right is drawn anew for every state." if env.scrambled else ""
-    ends = "The far end pays 1 a step, the near end hardly anything."
-    return f"A row of {env.length} states, {env.horizon} steps. {ends}{moves}{scrambled}"
-
-
 def describe_agent(config: AgentConfig) -> str:
-    """Who acts, in a line."""
+    """A sentence about how the agent acts."""
     if config.num_heads == 1:
-        return "One head learns the value of every action."
+        return "A single head learns the values of all actions."
     who = {
-        "committed_head": "one is drawn for an episode and acts to its end",
-        "head_per_step": "another one acts at every step",
-        "vote": "the majority acts",
+        "committed_head": "one is drawn for every episode and followed to its end",
+        "head_per_step": "another one is drawn at every step",
+        "vote": "their majority vote is followed",
     }[config.acting]
-    return f"{config.num_heads} heads each learn the value of every action; {who}."
+    return f"{config.num_heads} heads learn the values of all actions; {who}."

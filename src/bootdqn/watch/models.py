@@ -1,4 +1,4 @@
-"""Parameters to watch: of model files and of checkpoints, each with a name that a viewer understands."""
+"""Finds and reads the parameters to watch, from model files and from checkpoints."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ import numpy as np
 import safetensors
 
 from bootdqn.errors import UserError, require
-from bootdqn.gym_run import GymConfig, parse_config
+from bootdqn.runs.config import RunConfig, parse_config
 from bootdqn.runs.directory import read_json, read_table
-from bootdqn.runs.models import read_model
+from bootdqn.runs.model_file import read_model
+from bootdqn.runs.records import PER_SEED, loop_of
 
 MODEL_SUFFIX = ".safetensors"
 _PARAMS = "learner.params."
-"""What the names of online parameters begin with in a checkpoint."""
+"""Prefix of the names of the online parameters in a checkpoint."""
 
 
-class Snapshot(NamedTuple):
-    """The heads at one moment of a training."""
+class HeadsSnapshot(NamedTuple):
+    """The heads at one moment of training."""
 
     title: str
+    """A readable name of the moment."""
     arrays: dict[str, np.ndarray]
     """Parameters by name."""
     path: Path
 
 
-def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[GymConfig, list[Snapshot]]:
-    """The configuration of a run, or of a model file, and the heads to watch.
+def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[RunConfig, list[HeadsSnapshot]]:
+    """Find the configuration of a run, or of a model file, and the heads to watch.
 
     Args:
         run: a run directory, or a model file.
-        files: model files and checkpoints of the run; by default its last model.
+        files: model files and checkpoints of the run; if empty, its last model.
     """
     if run.suffix == MODEL_SUFFIX:
         require(not files, f"--from goes with a run directory, not with the model file {run}")
@@ -43,7 +45,7 @@ def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[GymConfig, list[Sn
     last = run / "models" / "last.safetensors"
     if not files and not last.exists():
         folder = run / "checkpoints"
-        why = "it is not with the other results of the run; train again, by the command in its run.json"
+        why = "it is not among the files of the run; train again with the command in run.json"
         if folder.is_dir():
             why = f"the run has not ended; --from {folder} shows its checkpoints"
         raise UserError(f"no model file at {last}: {why}")
@@ -60,7 +62,7 @@ def find_snapshots(run: Path, files: Sequence[Path]) -> tuple[GymConfig, list[Sn
 
 
 def _checkpoints(path: Path) -> Iterator[tuple[int, Path]]:
-    """Steps of the checkpoints that `path` names, and the files of their arrays; none if it is something else."""
+    """The step and the array file of every checkpoint at `path`; nothing if it is not a checkpoint."""
     if path.is_dir():
         manifests = sorted(found for found in path.glob("*.json") if found.stem.isdigit())
         require(bool(manifests), f"{path} holds no checkpoints; --from takes model files and checkpoints")
@@ -76,8 +78,8 @@ def _checkpoints(path: Path) -> Iterator[tuple[int, Path]]:
             yield int(step), path
 
 
-def _read_checkpoint(step: int, path: Path) -> Snapshot:
-    """Only the parameters: the replay of a checkpoint may be gigabytes."""
+def _read_checkpoint(step: int, path: Path) -> HeadsSnapshot:
+    """Read the parameters only, as the replay buffer of a checkpoint may have gigabytes."""
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             names = [name for name in file.keys() if name.startswith(_PARAMS)]  # noqa: SIM118 - not a mapping
@@ -87,21 +89,22 @@ def _read_checkpoint(step: int, path: Path) -> Snapshot:
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path} is not a readable checkpoint: {error}") from None
     require(bool(arrays), f"{path} holds no heads; is it a checkpoint of a run on a Gymnasium environment?")
-    return Snapshot(f"after {step:,} steps", arrays, path)
+    return HeadsSnapshot(f"after {step:,} steps", arrays, path)
 
 
-def _read_model(path: Path) -> tuple[GymConfig, Snapshot]:
+def _read_model(path: Path) -> tuple[RunConfig, HeadsSnapshot]:
     arrays, header = read_model(path)
     record = header.get("config", {})
+    require(isinstance(record, dict), f"{path} is not of this version: it has no configuration")
     require(
-        isinstance(record, dict) and "episodes" not in record,
+        loop_of(record, path) not in PER_SEED,
         f"{path} belongs to a run whose learning can be watched; give its run directory in place of the model",
     )
-    return parse_config(record, path), Snapshot(_title(path), arrays, path)
+    return parse_config(record, path), HeadsSnapshot(_title(path), arrays, path)
 
 
 def _title(path: Path) -> str:
-    """When in its run a model was saved, as far as the run directory says."""
+    """The name of a model with the step at which it was saved, as far as its run directory tells."""
     run, step = path.parent.parent, None
     try:
         if path.stem == "last":
@@ -110,5 +113,5 @@ def _title(path: Path) -> str:
             votes = [row for row in read_table(run / "evaluations.csv") if row["policy"] == "vote"]
             step = int(max(votes, key=lambda row: float(row["mean_return"]))["step"])
     except (UserError, OSError, ValueError, KeyError, TypeError):
-        step = None  # a model file may stand alone
+        step = None  # a model file may lie outside of a run directory
     return f"{path.stem} model" + (f", after {step:,} steps" if isinstance(step, int) else "")

@@ -1,4 +1,4 @@
-"""Heads at play: one or several slots, each played by a policy that is made from the same heads."""
+"""Plays episodes with the heads of a model, in one or several slots with one policy each."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ import numpy as np
 from jax import Array
 from numpy.typing import NDArray
 
-from bootdqn.agent import make_agent, make_network
-from bootdqn.gym_run import GymConfig
-from bootdqn.loops.evaluate import make_chooser
+from bootdqn.core.agent import make_agent
+from bootdqn.loops.rollout import make_chooser
 from bootdqn.runs.arrays import restore
+from bootdqn.runs.config import RunConfig
 from bootdqn.types import Belief, Params
-from bootdqn.watch.models import Snapshot
+from bootdqn.watch.models import HeadsSnapshot
 from bootdqn.watch.stages import Scene, Stage
 
 
-class Player(NamedTuple):
-    """One set of heads on a stage."""
+class Performer(NamedTuple):
+    """The heads of one model on a stage."""
 
     stage: Stage
-    config: GymConfig
+    config: RunConfig
     chooser: Callable[..., tuple[Array, Belief]]
     params: Params
     title: str
     seed: int
 
     def play(self, policies: Sequence[int], steps: int) -> Iterator[tuple[Scene, Belief, NDArray[Any]]]:
-        """What is seen, believed of it and done about it in all slots, step by step; then, what is seen at last.
+        """Play an episode, and yield the scene, the beliefs and the actions of all slots at every step.
 
-        Slots differ in their policies alone: they start alike, and ties and random actions are drawn alike.
+        The last yield is the final scene. Slots differ in their policies only: they start from the same state, and
+        ties and random actions are drawn in the same way.
+
+        Args:
+            policies: the policy of every slot, a head's index or one of `VOTE` and `MEAN`.
+            steps: the largest number of steps.
         """
         words = np.random.SeedSequence([self.config.seed, self.seed]).generate_state(2)
         keys = jnp.broadcast_to(jax.random.key(int(words[1])), (len(policies),))
@@ -49,13 +54,14 @@ class Player(NamedTuple):
             scene = self.stage.step(actions)
 
 
-def make_players(stage: Stage, config: GymConfig, snapshots: Sequence[Snapshot], seed: int) -> list[Player]:
-    """A player for each of several sets of parameters, by one compiled program."""
-    network = make_network(config.agent, stage.observations.encoding, stage.num_actions)
-    agent = make_agent(config.agent, network, stage.num_actions)
+def make_performers(
+    stage: Stage, config: RunConfig, snapshots: Sequence[HeadsSnapshot], seed: int
+) -> list[Performer]:
+    """A performer for every snapshot; they share one compiled program."""
+    agent = make_agent(config.deep, stage.observations.encoding, stage.num_actions)
     like = jax.eval_shape(agent.init, jax.random.key(0)).params
     chooser = make_chooser(agent)
     return [
-        Player(stage, config, chooser, restore(like, snapshot.arrays, snapshot.path), snapshot.title, seed)
+        Performer(stage, config, chooser, restore(like, snapshot.arrays, snapshot.path), snapshot.title, seed)
         for snapshot in snapshots
     ]

@@ -1,4 +1,4 @@
-"""Frames of heads at play: the vote beside the game, or the games of all heads side by side."""
+"""Frames of heads at play: a game with the heads' votes, or the games of all heads side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bootdqn.loops.evaluate import VOTE
+from bootdqn.loops.rollout import VOTE
 from bootdqn.types import Belief
 from bootdqn.watch.canvas import (
     ACCENT,
@@ -30,36 +30,36 @@ from bootdqn.watch.canvas import (
     rgb,
     shade,
 )
-from bootdqn.watch.playing import Player
+from bootdqn.watch.playing import Performer
 from bootdqn.watch.stages import Scene
 
 SECONDS = 30.0
-"""Of video at most for every player, before a pause."""
+"""The default of the longest playing time for every model, in seconds of video."""
 _PAUSE_SECONDS = 1.5
-"""At the end of an episode."""
+"""Duration of the pause at the end of an episode."""
 _MEMORY_SECONDS = 15.0
-"""How far back the disagreement is drawn."""
+"""Time span of the chart of disagreement."""
 _LEAST, _MOST = "#F3F1EC", "#2F5D8C"
-"""What a head thinks least and most of."""
+"""Colours of the lowest and the highest value of a head."""
 _CHOSEN, _SINGLE_STEPS = "#FFEDB8", "#BFD3E6"
 _NAMES = 112
-"""Width of the names of actions."""
+"""Width of the names of the actions in pixels."""
 _LABEL = 26
-"""Height of the line above a head's game."""
+"""Height of the label above a head's game in pixels."""
 
 
-def draw_playing(player: Player, *, heads: bool, fps: float, seconds: float) -> Iterator[Image.Image]:
-    """The frames of an episode, or of its first seconds, and a pause if it ends.
+def draw_playing(performer: Performer, *, heads: bool, fps: float, seconds: float) -> Iterator[Image.Image]:
+    """Draw the frames of an episode, or of its first seconds, with a pause if it ends.
 
     Args:
-        player: plays it.
-        heads: each head plays it alone, side by side, until the last has ended; in place of the vote.
-        fps: frames a second, each of which is a step.
-        seconds: of video at most, before the pause.
+        performer: the heads that play.
+        heads: whether the heads play side by side, each alone, instead of by vote.
+        fps: frames per second, with one step per frame.
+        seconds: longest duration of the video without the pause.
     """
-    stage = Mosaic(player) if heads else Vote(player, fps)
-    policies = range(player.config.agent.num_heads) if heads else [VOTE]
-    for scene, beliefs, actions in player.play(policies, _frames(fps, seconds) - 1):
+    stage = HeadsScene(performer) if heads else VoteScene(performer, fps)
+    policies = range(performer.config.deep.num_heads) if heads else [VOTE]
+    for scene, beliefs, actions in performer.play(policies, _frames(fps, seconds) - 1):
         picture = stage.draw(scene, beliefs, actions)
         yield picture
         if scene.over.all():
@@ -67,7 +67,7 @@ def draw_playing(player: Player, *, heads: bool, fps: float, seconds: float) -> 
 
 
 def most_frames(fps: float, seconds: float) -> int:
-    """That `draw_playing` can give."""
+    """The largest number of frames that `draw_playing` can yield."""
     return _frames(fps, seconds) + round(_PAUSE_SECONDS * fps)
 
 
@@ -75,22 +75,22 @@ def _frames(fps: float, seconds: float) -> int:
     return max(round(seconds * fps), 1)
 
 
-class Vote:
-    """The game, and beside it the votes for every action and what every head expects of it."""
+class VoteScene:
+    """A game played by vote, with the votes for every action and the values of all heads."""
 
-    def __init__(self, player: Player, fps: float):
-        self.player = player
+    def __init__(self, performer: Performer, fps: float):
+        self.performer = performer
         self.fps = fps
         self.step, self.total = -1, 0.0
         self.entropies: list[float] = []
         self.base: Canvas | None = None
 
     def draw(self, scene: Scene, beliefs: Belief, actions: NDArray[Any]) -> Image.Image:
-        """The next frame."""
+        """Draw the next frame."""
         self.step += 1
         self.total += float(scene.reward[0])
         over = bool(scene.over[0])
-        if not over:  # then nothing is left to decide, and the last decision stays on view
+        if not over:  # otherwise nothing is left to decide, and the last decision remains visible
             self.decision = Belief(*(x[0] for x in beliefs)), int(actions[0])
             self.entropies.append(float(beliefs.entropy[0]))
         if self.base is None:
@@ -102,7 +102,7 @@ class Vote:
         canvas.text((left, bottom + 26), f"return so far {number(self.total)}", 22, bold=True, anchor="lm")
         note = f"step {self.step}, {self.step / self.fps:.0f} s of video"
         if over:
-            note = f"the episode has ended after {self.step} steps"
+            note = f"the episode ended after {self.step} steps"
         canvas.text((left, bottom + 56), note, 14, colour=INK if over else QUIET, anchor="lm")
         belief, action = self.decision
         self._draw_votes(canvas, np.asarray(belief.votes), action)
@@ -111,43 +111,43 @@ class Vote:
         return canvas.image
 
     def _lay_out(self, scene: Scene) -> None:
-        """Find places for everything, and draw what does not change."""
-        config, num_actions = self.player.config, self.player.stage.num_actions
-        num_heads, ratio = config.agent.num_heads, picture_ratio(scene)
+        """Lay out the frame, and draw what is the same in all frames."""
+        config, num_actions = self.performer.config, self.performer.stage.num_actions
+        num_heads, ratio = config.deep.num_heads, picture_ratio(scene)
         width = round(min(540 * ratio, 560))
         self.game: Box = (24, 104, 24 + width, 104 + round(width / ratio))
         left, bottom = self.game[2] + 48, 170 + min(52 * num_actions, 338)
         bars = left + _NAMES
         self.votes: Box = (bars, 170, bars + (1256 - bars) * 3 // 10, bottom)
-        """A row an action."""
+        """Place of the votes, with one row per action."""
         self.values: Box = (self.votes[2] + 48, 170, 1256, bottom)
-        """A row an action, a column a head."""
+        """Place of the values, with one row per action and one column per head."""
         top, span = max(bottom + 96, 500), max(round(_MEMORY_SECONDS * self.fps), 2)
         self.chart = Axes((left + 44, top, 1256, 690), (1 - span, 0), (0, math.log(max(num_actions, 2))))
         canvas = self.base = Canvas()
         canvas.text((24, 14), f"{config.agent_name} plays {config.env}", 24, bold=True)
-        canvas.text((1256, 18), self.player.title, 20, bold=True, anchor="ra")
-        who = "The favourite action of the one head is taken"
+        canvas.text((1256, 18), self.performer.title, 20, bold=True, anchor="ra")
+        who = "The greedy action of the only head is taken"
         if num_heads > 1:
-            who = f"{num_heads} heads vote on every action, and the majority is followed"
+            who = f"{num_heads} heads vote at every step, and the majority is followed"
         epsilon = config.evaluation_epsilon
-        who += f", but for {epsilon:.0%} of all actions, which are random." if epsilon else "."
+        who += f", except for {epsilon:.0%} of all actions, which are random." if epsilon else "."
         canvas.text((24, 50), who, 14, colour=QUIET)
         if scene.pictures is None:
-            draw_no_picture(canvas, self.game, self.player.stage.no_picture)
+            draw_no_picture(canvas, self.game, self.performer.stage.no_picture)
         canvas.text((left, 104), "Votes for every action", 16, bold=True)
-        canvas.text((left, 127), "coloured row: what is done", 13, colour=QUIET)
+        canvas.text((left, 127), "coloured row: the action taken", 13, colour=QUIET)
         whose = "each head" if num_heads > 1 else "the head"
-        canvas.text((self.values[0], 104), f"What {whose} expects of it", 16, bold=True)
-        canvas.text((self.values[0], 127), "future reward; darker: better, ●: its favourite", 13, colour=QUIET)
+        canvas.text((self.values[0], 104), f"Values of {whose}", 16, bold=True)
+        canvas.text((self.values[0], 127), "darker: higher, ●: greedy action", 13, colour=QUIET)
         if 1 < num_heads <= (1256 - self.values[0]) // 14:
             canvas.text((self.values[0] - 6, 158), "head", 12, colour=QUIET, anchor="rm")
             for head in range(num_heads):
                 cell = cell_box(self.values, (1, num_heads), 0, head)
                 canvas.chip(((cell[0] + cell[2]) // 2 - 8, 150), head, 16)
-        canvas.text((left, top - 46), "How much the heads disagree", 16, bold=True)
-        note = "entropy of the vote: thin at every step, thick over a second"
-        canvas.text((left, top - 24), note if num_heads > 1 else "one head never does", 13, colour=QUIET)
+        canvas.text((left, top - 46), "Disagreement of the heads", 16, bold=True)
+        note = "entropy of the vote: thin per step, thick as a mean over a second"
+        canvas.text((left, top - 24), note if num_heads > 1 else "none with a single head", 13, colour=QUIET)
         canvas.frame(self.chart, ticks=[(0, "0"), (self.chart.y[1], f"{self.chart.y[1]:.2f}")])
         canvas.text((self.chart.box[0] + 6, top + 4), "votes evenly split", 11, colour=QUIET)
         canvas.text((self.chart.box[0] + 6, 674), "all heads agree", 11, colour=QUIET)
@@ -155,12 +155,12 @@ class Vote:
         canvas.text((1256, 694), "now", 12, colour=QUIET, anchor="ra")
 
     def vote_box(self, action: int) -> Box:
-        """The bar that is full if all heads vote for an action."""
-        left, top, right, bottom = cell_box(self.votes, (self.player.stage.num_actions, 1), action, 0)
+        """The place of an action's bar, which is full if all heads vote for it."""
+        left, top, right, bottom = cell_box(self.votes, (self.performer.stage.num_actions, 1), action, 0)
         return left, top + 2, right, bottom - 2
 
     def _draw_votes(self, canvas: Canvas, votes: NDArray[Any], action: int) -> None:
-        names, num_heads = self.player.stage.action_names, self.player.config.agent.num_heads
+        names, num_heads = self.performer.stage.action_names, self.performer.config.deep.num_heads
         name_left = self.votes[0] - _NAMES
         for index, name in enumerate(names):
             left, top, right, bottom = self.vote_box(index)
@@ -177,7 +177,7 @@ class Vote:
             canvas.text((name_left, self.votes[3] + 6), "at random, not by vote", 13, bold=True)
 
     def _draw_values(self, canvas: Canvas, q: NDArray[Any]) -> None:
-        """Values [A, K]: how much worse than the favourite of the same head, on one scale for all heads."""
+        """Draw the values [A, K] by how far they are below the highest value of the same head, on one scale."""
         loss = q.max(axis=0) - q
         colours = shade(_MOST, _LEAST, loss / max(float(loss.max()), 1e-9))
         canvas.cells(self.values, colours)
@@ -208,27 +208,27 @@ class Vote:
         canvas.dot(points[-1], ACCENT, 5)
 
 
-class Mosaic:
-    """The games of all heads side by side; those that have ended are dim."""
+class HeadsScene:
+    """The games of all heads side by side; games that have ended are dimmed."""
 
-    def __init__(self, player: Player):
-        self.player = player
+    def __init__(self, performer: Performer):
+        self.performer = performer
         self.step = -1
-        self.totals = np.zeros(player.config.agent.num_heads)
-        self.lengths = np.zeros(player.config.agent.num_heads, int)
-        self.over = np.zeros(player.config.agent.num_heads, bool)
+        self.totals = np.zeros(performer.config.deep.num_heads)
+        self.lengths = np.zeros(performer.config.deep.num_heads, int)
+        self.over = np.zeros(performer.config.deep.num_heads, bool)
         self.tiles: list[Box] = []
         self.base = Canvas()
-        config = player.config
+        config = performer.config
         self.base.text((24, 14), f"The heads of {config.agent_name} play {config.env}, each alone", 24, bold=True)
-        self.base.text((1256, 18), player.title, 20, bold=True, anchor="ra")
-        note = "All start alike, and only the heads differ."
+        self.base.text((1256, 18), performer.title, 20, bold=True, anchor="ra")
+        note = "All games start from the same state, and only the heads differ."
         if config.evaluation_epsilon:
             note += f" {config.evaluation_epsilon:.0%} of all actions are random, and the same in all games."
         self.base.text((24, 50), note, 14, colour=QUIET)
 
     def draw(self, scene: Scene, beliefs: Belief, actions: NDArray[Any]) -> Image.Image:
-        """The next frame."""
+        """Draw the next frame."""
         del beliefs
         self.step += 1
         self.totals += scene.reward
@@ -239,14 +239,14 @@ class Mosaic:
         canvas = self.base.copy()
         canvas.text((1256, 50), f"step {self.step}", 14, colour=QUIET, anchor="ra")
         for head in range(len(self.tiles)):
-            self._draw_head(canvas, scene, head, self.player.stage.action_names[int(actions[head])])
+            self._draw_head(canvas, scene, head, self.performer.stage.action_names[int(actions[head])])
         return canvas.image
 
     def _draw_head(self, canvas: Canvas, scene: Scene, head: int, action: str) -> None:
         left, top, right, bottom = self.tiles[head]
         game, over = (left + 6, top + _LABEL, right - 6, bottom - 8), bool(scene.over[head])
         if scene.pictures is None:
-            draw_no_picture(canvas, game, self.player.stage.no_picture)
+            draw_no_picture(canvas, game, self.performer.stage.no_picture)
         else:
             picture = scene.pictures[head]
             game = canvas.picture(game, (0.2 * picture + 0.8 * rgb(PAPER)).astype(np.uint8) if over else picture)
@@ -264,12 +264,12 @@ class Mosaic:
 
 
 def picture_ratio(scene: Scene) -> float:
-    """Width by height of what the camera sees, or of the place where that would be."""
+    """Width divided by height of the pictures, or of the empty area if there are none."""
     return 4 / 3 if scene.pictures is None else scene.pictures[0].shape[1] / scene.pictures[0].shape[0]
 
 
 def draw_no_picture(canvas: Canvas, box: Box, why: str) -> None:
-    """Say why there is nothing to see."""
+    """Draw an empty area that says why there is no picture."""
     canvas.box(box, fill=WHITE, outline=RULE)
     middle = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
     canvas.text((middle[0], middle[1] - 10), "no picture", 16, bold=True, anchor="mm")

@@ -1,4 +1,4 @@
-"""Where games are played to be filmed: slots that begin alike, and a camera on each."""
+"""Environments to be filmed: several slots that start from the same state, with a picture of each."""
 
 from __future__ import annotations
 
@@ -10,35 +10,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bootdqn.envs.atari import AtariEnvs, is_atari, protocol_of
-from bootdqn.envs.host import make_one
-from bootdqn.envs.observations import Observations, action_count, space_layout
+from bootdqn.envs.spaces import Observations, action_count, space_layout
+from bootdqn.envs.vector import make_one
 
 _ATARI_FPS = 15.0
-"""The console has 60 frames a second, of which an action takes four."""
+"""The console has 60 frames per second, and an action lasts four."""
 _MAX_FPS = 30.0
 _USUAL_FPS = 15.0
-"""Of an environment that does not say."""
+"""The frame rate of an environment that does not name one."""
 _ATARI_PICTURE = 210, 160
+"""Height and width of a frame of the console in pixels."""
 
 
 class Scene(NamedTuple):
-    """What all slots see after a step, or at the start."""
+    """The state of all N slots after a step, or after a reset."""
 
     obs: NDArray[Any]
-    """For the heads [N, ...]."""
+    """Observations for the heads [N, ...]."""
     reward: NDArray[np.float32]
-    """[N]; 0 in a slot whose episode was over before."""
+    """Rewards of the step [N]; 0 in a slot whose episode was over before."""
     over: NDArray[np.bool_]
-    """Whether the episode is over [N]; the slot then stays as it is."""
+    """Whether the episode is over [N]; the slot does not change from then on."""
     pictures: list[NDArray[np.uint8]] | None
-    """For people, N of [height, width, 3]; None where the environment draws none."""
+    """Pictures for people, N arrays [height, width, 3]; None if the environment cannot be rendered."""
 
 
 class GymStage:
-    """A Gymnasium environment, or one of our own, in several slots."""
+    """Several slots of a Gymnasium environment, or of a compiled one."""
 
     def __init__(self, name: str, num_slots: int):
-        # Many environments draw with pygame, which otherwise greets people and looks for a screen.
+        # Many environments render with pygame, which otherwise prints a greeting and needs a screen.
         os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         env: Any = make_one(name)
@@ -53,14 +54,14 @@ class GymStage:
         self._envs: list[Any] = [make_one(name, "rgb_array" if renders else None) for _ in range(num_slots)]
 
     def reset(self, seed: int) -> Scene:
-        """Begin an episode in all slots, with the same seed."""
+        """Start an episode in all slots with the same seed."""
         self._obs = [env.reset(seed=seed)[0] for env in self._envs]
         self._over = np.zeros(len(self._envs), bool)
         self._pictures = [np.zeros((1, 1, 3), np.uint8)] * len(self._envs)
         return self._scene(np.zeros(len(self._envs), np.float32), np.ones(len(self._envs), bool))
 
     def step(self, actions: NDArray[np.integer]) -> Scene:
-        """Take an action in every slot whose episode goes on."""
+        """Take an action in every slot whose episode is not over."""
         reward, goes_on = np.zeros(len(self._envs), np.float32), ~self._over
         for slot in np.flatnonzero(goes_on):
             action = int(actions[slot]) + self._first_action
@@ -69,24 +70,24 @@ class GymStage:
         return self._scene(reward, goes_on)
 
     def close(self) -> None:
-        """Let go of the environments."""
+        """Close the environments."""
         for env in self._envs:
             env.close()
 
     def _scene(self, reward: NDArray[np.float32], changed: NDArray[np.bool_]) -> Scene:
-        """What there is to see, with new pictures of the slots that changed."""
+        """The current scene, with new pictures of the slots that changed."""
         rows = np.stack([self.observations.row(obs) for obs in self._obs])
         if not self.no_picture:
             try:
                 for slot in np.flatnonzero(changed):
                     self._pictures[slot] = np.array(self._envs[slot].render(), np.uint8)[..., :3]
-            except Exception as error:  # whatever a stranger's environment raises, the heads can be watched
+            except Exception as error:  # whatever a foreign environment raises, the heads can still be watched
                 self.no_picture = f"{type(error).__name__}: {error}".partition("\n")[0]
         return Scene(rows, reward, self._over.copy(), None if self.no_picture else [*self._pictures])
 
 
 class AtariStage:
-    """A game in several slots, played by its protocol; beside each runs another in colour, for people."""
+    """Several slots of an Atari game; every slot has a twin that renders in colour for people."""
 
     no_picture = ""
 
@@ -100,14 +101,14 @@ class AtariStage:
         self.fps = _ATARI_FPS
 
     def reset(self, seed: int) -> Scene:
-        """Begin an episode in all slots, with the same seed."""
+        """Start an episode in all slots with the same seed."""
         seeds = [seed] * self.player.num_envs
         obs, self._pictures = self.player.reset(seeds), [*self.camera.reset(seeds)[:, -1]]
         self._over = np.zeros(len(seeds), bool)
         return Scene(obs, np.zeros(len(seeds), np.float32), self._over, [*self._pictures])
 
     def step(self, actions: NDArray[np.integer]) -> Scene:
-        """Take an action in every slot, and the same before the camera."""
+        """Take an action in every slot and in its twin."""
         played, seen = self.player.step(actions), self.camera.step(actions)
         assert (played.reward == seen.reward).all(), "the camera does not see what is played"
         goes_on = ~self._over
@@ -117,15 +118,15 @@ class AtariStage:
         return Scene(played.obs, np.where(goes_on, played.reward, 0), self._over, [*self._pictures])
 
     def close(self) -> None:
-        """Let go of the games."""
+        """Close the games."""
         self.player.close()
         self.camera.close()
 
 
 Stage = GymStage | AtariStage
-"""Slots of one environment; `fps` is at how many steps a second it looks right."""
+"""Several slots of one environment; `fps` is the frame rate at which a video of it looks natural."""
 
 
 def make_stage(name: str, num_slots: int) -> Stage:
-    """The stage for an environment of this name."""
+    """Make the stage for an environment by its name."""
     return AtariStage(name, num_slots) if is_atari(name) else GymStage(name, num_slots)

@@ -1,4 +1,4 @@
-"""From pictures to a video file: MP4 that plays in browsers, or GIF that needs nothing to be installed."""
+"""Writes video files: MP4 for browsers, or GIF, which needs no further package."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from bootdqn.runs.directory import require_writable
 
 SUFFIXES = (".mp4", ".gif")
 _LONGEST_GIF_FRAME = 60_000
-"""Milliseconds; the format has 16 bits for hundredths of a second."""
+"""Longest duration of a frame in milliseconds; the format has 16 bits for hundredths of a second."""
 _FOR_BROWSERS = (
     *("-codec:v", "libx264", "-preset", "fast", "-crf", "16", "-pix_fmt", "yuv420p", "-movflags", "+faststart"),
     *("-vf", "scale=out_color_matrix=bt709:out_range=tv"),
     *("-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709"),
 )
-"""What all of them play: H.264, with the index at the front and colours as is usual for this size."""
+"""Options of ffmpeg for a video that all browsers play: H.264, index first, colours as usual for this size."""
 
 
 class Video(NamedTuple):
-    """What was written."""
+    """A video file that has been written."""
 
     path: Path
     frames: int
     seconds: float
     size: int
-    """In bytes."""
+    """Size of the file in bytes."""
 
 
 def require_video(path: Path) -> None:
-    """Raise `UserError` if no video could be written to `path`; to be called before the work."""
+    """Raise `UserError` if no video can be written to `path`; called before any work is done."""
     require(path.suffix in SUFFIXES, f"a video ends in {' or '.join(SUFFIXES)}, got {path}")
     require_writable(path)
     if path.suffix == ".mp4":
@@ -47,12 +47,12 @@ def require_video(path: Path) -> None:
 
 
 def write_video(path: Path, frames: Iterable[Image.Image], fps: float) -> Video:
-    """Write pictures of one size; the file at `path` is replaced once the new one is whole.
+    """Write a video; an existing file is replaced only once the new one is complete.
 
     Args:
-        path: ends in one of `SUFFIXES`.
-        frames: RGB, of even width and height.
-        fps: frames a second.
+        path: the file, with one of `SUFFIXES`.
+        frames: RGB images of one size, of even width and height.
+        fps: frames per second.
     """
     write = _write_mp4 if path.suffix == ".mp4" else _write_gif
     with _replacing(path) as temporary:
@@ -62,7 +62,7 @@ def write_video(path: Path, frames: Iterable[Image.Image], fps: float) -> Video:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path`, of the same suffix, which takes its place if all goes well and is removed if not."""
+    """A temporary path beside `path`, which replaces it on success and is removed on failure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
@@ -73,13 +73,13 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 def _write_mp4(path: Path, frames: Iterator[Image.Image], fps: float) -> int:
-    """Through a pipe of our own: that of imageio-ffmpeg runs Python between fork and exec, which JAX warns of."""
+    """Write an MP4 through a pipe; imageio-ffmpeg would run Python between fork and exec, which JAX warns of."""
     first = next(frames)
     command = [_ffmpeg(), "-y", "-v", "error", "-f", "rawvideo", "-pix_fmt", "rgb24"]
     command += ["-s", f"{first.width}x{first.height}", "-r", f"{fps:.6f}", "-i", "-", *_FOR_BROWSERS, str(path)]
     count, is_whole = 0, False
     with tempfile.TemporaryFile() as messages:
-        # In a group of its own, so that Ctrl-C is for us.
+        # In its own process group, so that Ctrl-C reaches only this process.
         ffmpeg = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=messages, process_group=0)
         assert ffmpeg.stdin is not None
         try:
@@ -87,7 +87,7 @@ def _write_mp4(path: Path, frames: Iterator[Image.Image], fps: float) -> int:
                 data = frame.tobytes()
                 try:
                     ffmpeg.stdin.write(data)
-                except BrokenPipeError:  # it says itself what went wrong
+                except BrokenPipeError:  # its own message says what went wrong
                     break
                 count += 1
             else:
@@ -108,7 +108,7 @@ def _write_mp4(path: Path, frames: Iterator[Image.Image], fps: float) -> int:
 
 
 def _write_gif(path: Path, frames: Iterator[Image.Image], fps: float) -> int:
-    """Frame by frame, where Pillow's own `save` would hold all of them in memory."""
+    """Write a GIF frame by frame, as `save` of Pillow would hold all frames in memory."""
     count = 0
     with path.open("wb") as file:
         shown = next(frames)
@@ -134,17 +134,17 @@ def _gif_frame(part: Image.Image, corner: tuple[int, int], milliseconds: int) ->
 
 
 def _quantized(image: Image.Image) -> Image.Image:
-    # Of the methods, the one whose worst colour is nearest to the true one; small legends are not lost.
+    # The method with the smallest error of the worst colour, so that small legends keep theirs.
     return image.quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=1, dither=Image.Dither.NONE)
 
 
 def _milliseconds(frames: int, fps: float) -> int:
-    """When so many frames are over, in whole hundredths of a second."""
+    """The time after a number of frames, in milliseconds and rounded to hundredths of a second."""
     return 10 * round(100 * frames / fps)
 
 
 def _ffmpeg() -> str:
-    """The path of a program that writes MP4."""
+    """The path of the ffmpeg program."""
     try:
         return importlib.import_module("imageio_ffmpeg").get_ffmpeg_exe()
     except (ImportError, RuntimeError):

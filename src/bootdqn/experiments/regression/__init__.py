@@ -1,9 +1,8 @@
-"""The paper's figures of regression uncertainty (figure 1 and appendix A), with scores over many data sets."""
+"""The uncertainty of regression methods (paper, figure 1 and appendix A), with scores over many data sets."""
 
+from bootdqn.experiments.engine.experiment import Experiment
 from bootdqn.experiments.regression.plot import plot
-from bootdqn.experiments.regression.run import cost, describe, run
-from bootdqn.experiments.regression.sweep import sweep
-from bootdqn.experiments.runner import Experiment
+from bootdqn.experiments.regression.trials import cost, describe, run, sweep
 
 EXPERIMENT = Experiment(
     name="regression",

@@ -1,4 +1,4 @@
-"""Ways to fit a function and say how uncertain it is, behind one interface."""
+"""Methods that fit a function and estimate its uncertainty, behind one interface."""
 
 from __future__ import annotations
 
@@ -7,35 +7,32 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from bootdqn.regression import BootstrapRegressor, DropoutRegressor
 from bootdqn.regression.data import true_mean, true_std
-from bootdqn.regression.estimators import BootstrapWeights
-
-Floats = NDArray[np.float64]
+from bootdqn.regression.estimators import BootstrapWeights, Floats
 
 
-class Posterior(NamedTuple):
-    """What a method holds possible after it has seen the data."""
+class FunctionPosterior(NamedTuple):
+    """The functions that a method considers possible after it has seen the data."""
 
     moments: Callable[[Floats], tuple[Floats, Floats]]
-    """Inputs [N] -> mean and standard deviation of the function [N]."""
+    """Takes inputs [N] and returns the mean and the standard deviation of the function there [N]."""
     sample: Callable[[Floats, int], Floats]
-    """Inputs [N], n -> functions [n, N]."""
+    """Takes inputs [N] and a number n, and returns the values of n sampled functions there [n, N]."""
     noise_std: Callable[[Floats], Floats]
-    """Inputs [N] -> standard deviation [N] of observations by the method's own account; zero if it has none."""
+    """Takes inputs [N] and returns the method's estimate of the standard deviation of noise [N], or zeros."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """What generated the data: the best that any method could say."""
+    """The distribution that generated the data, which is the best that any method could find."""
 
-    def fit(self, x: Floats, y: Floats, seed: int) -> Posterior:
-        """The same whatever the data."""
-        return Posterior(
+    def fit(self, x: Floats, y: Floats, seed: int) -> FunctionPosterior:
+        """Return the true mean and noise, whatever the data."""
+        return FunctionPosterior(
             lambda x: (true_mean(x), np.zeros(len(x))),
             lambda x, n: np.tile(true_mean(x), (n, 1)),
             true_std,
@@ -44,13 +41,13 @@ class Truth:
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianProcess:
-    """Scikit-learn's, with a squared-exponential kernel and constant noise, both by maximum likelihood."""
+    """Scikit-learn's Gaussian process, with a squared-exponential kernel and noise by maximum likelihood."""
 
     num_restarts: int = 10
-    """Of the maximisation."""
+    """The number of restarts of the maximisation."""
 
-    def fit(self, x: Floats, y: Floats, seed: int) -> Posterior:
-        """The posterior of the function; noise is kept apart."""
+    def fit(self, x: Floats, y: Floats, seed: int) -> FunctionPosterior:
+        """Fit the kernel, and return the posterior of the function without noise."""
         # Starts are drawn within these bounds; within scikit-learn's own, ten decades, some miss the maximum.
         kernel = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(0.1, (1e-2, 1e1)) + WhiteKernel(0.1, (1e-6, 1e1))
         process = GaussianProcessRegressor(
@@ -69,12 +66,12 @@ class GaussianProcess:
             rng = np.random.default_rng(seed)
             return rng.multivariate_normal(mean, covariance - noise * np.eye(len(x)), n, method="eigh")
 
-        return Posterior(moments, sample, lambda x: np.full(len(x), np.sqrt(noise)))
+        return FunctionPosterior(moments, sample, lambda x: np.full(len(x), np.sqrt(noise)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bootstrap:
-    """`BootstrapRegressor`; fields as there."""
+    """A `BootstrapRegressor`, with its fields."""
 
     weights: BootstrapWeights = "resample"
     num_members: int = 50
@@ -82,8 +79,8 @@ class Bootstrap:
     hidden: tuple[int, ...] = (50, 50)
     num_steps: int = 1000
 
-    def fit(self, x: Floats, y: Floats, seed: int) -> Posterior:
-        """All members; samples are the first of them."""
+    def fit(self, x: Floats, y: Floats, seed: int) -> FunctionPosterior:
+        """Fit all members, the first of which serve as samples."""
         regressor = BootstrapRegressor(
             self.num_members,
             hidden=self.hidden,
@@ -97,15 +94,15 @@ class Bootstrap:
 
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """`DropoutRegressor`; fields as there."""
+    """A `DropoutRegressor`, with its fields."""
 
     rate: float = 0.1
     weight_decay: float = 1e-3
     hidden: tuple[int, ...] = (50, 50)
     num_steps: int = 1000
 
-    def fit(self, x: Floats, y: Floats, seed: int) -> Posterior:
-        """One network, and what dropout makes of it."""
+    def fit(self, x: Floats, y: Floats, seed: int) -> FunctionPosterior:
+        """Fit one network, whose samples are drawn by dropout."""
         regressor = DropoutRegressor(
             self.rate,
             hidden=self.hidden,
@@ -123,5 +120,7 @@ Method = Truth | GaussianProcess | Bootstrap | Dropout
 
 def _of_networks(
     regressor: BootstrapRegressor | DropoutRegressor, sample: Callable[[Floats, int], Floats]
-) -> Posterior:
-    return Posterior(lambda x: regressor.predict(x[:, None], return_std=True), sample, lambda x: np.zeros(len(x)))
+) -> FunctionPosterior:
+    return FunctionPosterior(
+        lambda x: regressor.predict(x[:, None], return_std=True), sample, lambda x: np.zeros(len(x))
+    )

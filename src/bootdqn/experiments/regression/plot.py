@@ -1,4 +1,4 @@
-"""Posteriors over the first data set, and scores over all."""
+"""Figures of the posteriors on the first data set, and tables of scores over all data sets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bootdqn.experiments.regression.run import CURVES, LOOK, REGIONS
-from bootdqn.experiments.regression.sweep import MAIN
-from bootdqn.experiments.runner import CsvRow
-from bootdqn.figures import Posterior, save_posteriors
-from bootdqn.stats import mean_interval
+from bootdqn.analysis.stats import mean_interval
+from bootdqn.experiments.engine.experiment import CsvRow
+from bootdqn.experiments.regression.trials import CURVES, LOOK, MAIN, REGIONS
+from bootdqn.plots.posterior import PosteriorPanel, save_posteriors
 
 _TITLES = {
     "truth": "Generating distribution",
@@ -29,7 +28,7 @@ _NOISES = {"true": "the true noise", "own": "the method's own noise"}
 
 
 def plot(rows: list[CsvRow], stem: Path) -> str:
-    """A figure for each of the main methods and one of all; tables of scores, variants and claims."""
+    """Draw a figure per main method and one of all; return tables of scores, variants and claims."""
     by_trial: dict[str, list[CsvRow]] = {}
     for row in rows:
         by_trial.setdefault(row["trial"], []).append(row)
@@ -55,11 +54,11 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     )
 
 
-def _posterior(name: str, rows: Sequence[CsvRow]) -> Posterior:
+def _posterior(name: str, rows: Sequence[CsvRow]) -> PosteriorPanel:
     curve = [row for row in rows if row["kind"] == "curve"]
     samples = [f"sample_{i + 1}" for i in range(CURVES)]
     shown = name != "truth"
-    return Posterior(
+    return PosteriorPanel(
         title=_TITLES[name],
         x=_column(curve, "x"),
         mean=_column(curve, "y"),
@@ -81,12 +80,12 @@ def _points(rows: Sequence[CsvRow], kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _fits(rows: Sequence[CsvRow], column: str) -> np.ndarray:
-    """A column of all data sets."""
+    """Return a column of the rows of kind `fit`, one value per data set."""
     return _column([row for row in rows if row["kind"] == "fit"], column)
 
 
 def _forecasts(rows: Sequence[CsvRow], region: str, noise: str, column: str) -> np.ndarray:
-    """A score of held-out points, of all data sets."""
+    """Return a score of held-out points, one value per data set."""
     chosen = [
         row for row in rows if row["kind"] == "held_out" and (row["region"], row["noise"]) == (region, noise)
     ]
@@ -128,7 +127,7 @@ def _variants_table(by_trial: dict[str, list[CsvRow]]) -> str:
 
 
 def _pairs_table(by_trial: dict[str, list[CsvRow]]) -> str:
-    """How other methods differ from the bootstrap on the same data sets."""
+    """Make a table of how other methods differ from the bootstrap on the same data sets."""
     headings = ("log-likelihood", "in the gap", "CRPS", "in the gap", "RMSE of the mean", "in the gap")
     lines = ["| method | " + " | ".join(headings) + " |", "|---|" + "---:|" * len(headings)]
     for name, rows in by_trial.items():
@@ -158,7 +157,7 @@ def _cell(values: np.ndarray) -> str:
 
 
 def _claims_table(by_trial: dict[str, list[CsvRow]]) -> str:
-    """What came out of each of the four."""
+    """Make a table of the paper's four claims and our results."""
     fits = {name: rows for name, rows in by_trial.items() if name in ("gp", "bootstrap", "dropout")}
     ratios = {name: _ratio(rows, "std") for name, rows in fits.items()}
     means = {name: _ratio(rows, "mean_std") for name, rows in fits.items()}
@@ -195,7 +194,7 @@ def _listed(values: dict[str, str]) -> str:
 
 
 def _geometric(values: np.ndarray) -> str:
-    """Geometric mean, its 95% interval, and the range."""
+    """Format the geometric mean, its 95% interval, and the range."""
     mean, half_width = mean_interval(np.log(values))
     ends = np.exp([mean, mean - half_width, mean + half_width])
     return f"{ends[0]:.1f} ({ends[1]:.1f} to {ends[2]:.1f}; all from {values.min():.1f} to {values.max():.1f})"

@@ -1,0 +1,1 @@
+"""Statistics of runs: scores, agreement of the heads, and how states were explored."""

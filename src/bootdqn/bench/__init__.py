@@ -1,0 +1,1 @@
+"""Benchmarks, side by side with other packages; only the command line imports them."""

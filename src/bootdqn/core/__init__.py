@@ -1,0 +1,1 @@
+"""The agent: pure functions of parameters, observations and random keys."""

@@ -1,0 +1,156 @@
+"""The one agent: DQN, Ensemble, Thompson and Bootstrapped DQN are configurations of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bootdqn.core.config import AgentConfig
+from bootdqn.core.conv_trunk import PICTURES, make_picture_trunk
+from bootdqn.core.kernels import why_not
+from bootdqn.core.masks import make_mask
+from bootdqn.core.networks import QNetwork, make_heads, make_mlp_trunk
+from bootdqn.core.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
+from bootdqn.core.update import make_gradient, make_optimizer
+from bootdqn.errors import require
+from bootdqn.types import Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
+
+
+def make_network(
+    config: AgentConfig,
+    encoding: Encoding,
+    num_actions: int,
+    trunk: Callable[[Array], Any] | None = None,
+    *,
+    kernels: bool = False,
+) -> Callable[[Array], QNetwork]:
+    """Make the function (key) -> `QNetwork` for a configuration.
+
+    Args:
+        config: the agent's configuration.
+        encoding: maps one observation to the network's input.
+        num_actions: the number of actions A.
+        trunk: (key) -> any Equinox module that maps an encoded observation to features [F], or [K, F] with others
+            for every head, in place of the perceptron that `trunk_hidden` describes, or of the convolutions that
+            pictures go through.
+        kernels: whether our kernel computes those convolutions; `kernels.why_not` must have said that it can.
+    """
+    scale = 1.0 / config.num_heads if config.scale_trunk_gradient else 1.0
+    encoded = jax.ShapeDtypeStruct((encoding.size,), jnp.float32)
+    if encoding.kind == "pictures":
+        encoded = jax.ShapeDtypeStruct(PICTURES, jnp.uint8)
+    if trunk is None and encoding.kind == "pictures":
+        require(not config.trunk_hidden, "pictures have a trunk of convolutions: trunk_hidden must be empty")
+        trunk = partial(make_picture_trunk, kernels=kernels)
+    lookup = encoding.kind == "one_hot" and trunk is None and not config.trunk_hidden
+
+    def network(key: Array) -> QNetwork:
+        trunk_key, head_key = jax.random.split(key)
+        if trunk is not None:
+            shared = trunk(trunk_key)
+        elif config.trunk_hidden:
+            shared = make_mlp_trunk(trunk_key, (encoding.size, *config.trunk_hidden))
+        else:
+            shared = eqx.nn.Identity()
+        num_features = eqx.filter_eval_shape(shared, encoded).shape[-1]
+        sizes = (num_features, *config.hidden, num_actions)
+        heads = make_heads(
+            head_key,
+            sizes,
+            num_heads=config.num_heads,
+            initial_spread=config.initial_spread,
+            lookup=lookup,
+        )
+        return QNetwork(encoding, shared, heads, scale)
+
+    return network
+
+
+def _static_part(network: Callable[[Array], QNetwork]) -> QNetwork:
+    """Find the untrained part of a network, from shapes alone unless a user's trunk holds other arrays."""
+    shapes = eqx.filter_eval_shape(network, jax.random.key(0))
+    _, static = eqx.partition(shapes, _is_trained)
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(static)):
+        _, static = eqx.partition(network(jax.random.key(0)), eqx.is_inexact_array)
+    return static
+
+
+def _is_trained(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def make_agent(
+    config: AgentConfig,
+    encoding: Encoding,
+    num_actions: int,
+    trunk: Callable[[Array], Any] | None = None,
+    *,
+    kernels: bool = True,
+) -> Agent:
+    """Make the agent's pure functions.
+
+    Args:
+        config: the agent's configuration.
+        encoding: maps one observation to the network's input.
+        num_actions: the number of actions A.
+        trunk: as for `make_network`.
+        kernels: whether to learn from pictures by our own kernels, where they can be compiled.
+    """
+    used = None
+    if encoding.kind == "pictures":  # for nothing else, as this may run a compiler
+        used = (why_not() if kernels else "not asked for") or "compiled"
+    network = make_network(config, encoding, num_actions, trunk, kernels=used == "compiled")
+    static = _static_part(network)
+    optimizer = make_optimizer(config)
+    find_gradient = make_gradient(config, static, kernels=used == "compiled")
+
+    def values(params: Params, obs: Array) -> Array:
+        return eqx.combine(params, static)(obs)
+
+    def init(key: Array) -> Learner:
+        params = eqx.filter(network(key), eqx.is_inexact_array)
+        target_params = jax.tree.map(jnp.copy, params)
+        return Learner(params, target_params, optimizer.init(params), jnp.int32(0))
+
+    def draw_head(key: Array) -> Array:
+        return jax.random.randint(key, (), 0, config.num_heads)
+
+    def greedy(key: Array, params: Params, obs: Array) -> Array:
+        return random_argmax(key, count_votes(values(params, obs)))
+
+    def act(key: Array, params: Params, head: Array, obs: Array, epsilon: Array | None) -> Array:
+        head_key, tie_key, dither_key = jax.random.split(key, 3)
+        if config.acting == "vote":
+            action = greedy(tie_key, params, obs)
+        else:
+            followed = head if config.acting == "committed_head" else draw_head(head_key)
+            action = random_argmax(tie_key, eqx.combine(params, static).head(followed, obs))
+        if epsilon is None:
+            return action  # without the random numbers that would not be used
+        return epsilon_greedy(dither_key, action, epsilon, num_actions)
+
+    def epsilon(step: Array) -> Array:
+        return linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_anneal_steps)
+
+    def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics]:
+        gradient, metrics = find_gradient(learner.params, learner.target_params, batch)
+        params, opt_state = optimizer.step(learner.params, learner.opt_state, gradient)
+        updates = learner.updates + 1
+        target_params = jax.lax.cond(
+            updates % config.target_period_updates == 0,
+            lambda: params,
+            lambda: learner.target_params,
+        )
+        return Learner(params, target_params, opt_state, updates), metrics
+
+    def belief(params: Params, obs: Array) -> Belief:
+        return summarise_belief(values(params, obs))
+
+    draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
+    return Agent(init, draw_head, act, greedy, draw_mask, epsilon, update, belief, used)

@@ -1,0 +1,153 @@
+"""What makes one agent differ from another: `AgentConfig`, and the named agents."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+from bootdqn.core.losses import LOSS_KINDS, LossKind
+from bootdqn.core.masks import MASK_KINDS, MaskKind
+from bootdqn.errors import require, require_known, require_types
+
+Acting = Literal["committed_head", "head_per_step", "vote"]
+Optimizer = Literal["adam", "rmsprop"]
+MaskPer = Literal["episode", "step"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig:
+    """Everything that makes one agent differ from another."""
+
+    num_heads: int = 10
+    """The number K of heads, which are value functions."""
+    hidden: tuple[int, ...] = (50, 50)
+    """Widths of the hidden layers of a head."""
+    trunk_hidden: tuple[int, ...] = ()
+    """Widths of the layers that heads share; none means K separate networks."""
+    initial_spread: float = 10.0
+    """Bound of the uniform initial output biases: how far heads differ about values they have no data on."""
+    scale_trunk_gradient: bool = True
+    """Whether to divide the gradient that enters the shared trunk by K."""
+    mask: MaskKind = "bernoulli"
+    """Distribution of the bootstrap weights."""
+    mask_probability: float = 1.0
+    """Probability of a 1 in a bernoulli mask; with 1.0 all heads share all data."""
+    mask_per: MaskPer = "episode"
+    """Whether one mask is drawn for a whole episode, or one for every step."""
+    acting: Acting = "committed_head"
+    """Whether to follow one head for an episode, another head every step, or the majority of the heads."""
+    epsilon_start: float = 0.0
+    """Probability of a uniformly random action at the first step."""
+    epsilon_end: float = 0.0
+    """Probability of a uniformly random action once epsilon is annealed."""
+    epsilon_anneal_steps: int = 0
+    """Environment steps over which epsilon moves linearly from start to end."""
+    discount: float = 0.98
+    """Discount factor gamma of future rewards."""
+    double_q: bool = True
+    """Whether the online network chooses the next action, which the target network values."""
+    clip_rewards: bool = False
+    """Whether to learn from rewards clipped to [-1, 1]; reported returns are not clipped."""
+    loss: LossKind = "squared"
+    """Loss of a temporal-difference error; huber has unit slope for errors beyond 1."""
+    optimizer: Optimizer = "adam"
+    """Optimizer: Adam, or the centred RMSProp of the original DQN."""
+    learning_rate: float = 1e-3
+    """Step size of the optimizer."""
+    batch_size: int = 32
+    """Transitions per update."""
+    replay_capacity: int = 100_000
+    """Transitions that replay keeps."""
+    learning_start_steps: int = 128
+    """Environment steps before the first update."""
+    learning_period_steps: int = 1
+    """Environment steps between two updates."""
+    target_period_updates: int = 20
+    """Updates between two copies of the parameters into the target network."""
+
+    def __post_init__(self):
+        require_types(self)
+        require(1 <= self.num_heads <= 2**20, f"heads must be 1 to 2**20, got {self.num_heads}")
+        for name in ("hidden", "trunk_hidden"):
+            sizes = getattr(self, name)
+            require(
+                all(1 <= size <= 2**20 for size in sizes), f"{name} sizes must be 1 to 2**20, got {list(sizes)}"
+            )
+        require_known("mask", self.mask, MASK_KINDS)
+        require_known("mask_per", self.mask_per, get_args(MaskPer))
+        require_known("acting", self.acting, get_args(Acting))
+        require_known("loss", self.loss, LOSS_KINDS)
+        require_known("optimizer", self.optimizer, get_args(Optimizer))
+        p = self.mask_probability
+        require(0 < p <= 1, f"mask_probability must be in (0, 1], got {p}")
+        for name in ("epsilon_start", "epsilon_end", "discount"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
+        for name in ("learning_rate", "initial_spread"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
+        at_least_one = ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates")
+        for name in (*at_least_one, "epsilon_anneal_steps", "learning_start_steps"):
+            value, least = getattr(self, name), int(name in at_least_one)
+            require(value >= least, f"{name} must be at least {least}, got {value}")
+            require(value < 2**31, f"{name} must be below 2**31, got {value}")
+        require(
+            self.batch_size <= self.replay_capacity,
+            f"batch_size ({self.batch_size}) must not exceed replay_capacity ({self.replay_capacity})",
+        )
+        require(
+            self.epsilon_start == self.epsilon_end or self.epsilon_anneal_steps > 0,
+            f"epsilon goes from {self.epsilon_start} to {self.epsilon_end}: give epsilon_anneal_steps",
+        )
+
+    @property
+    def dithers(self) -> bool:
+        """Whether random actions never cease, so that only evaluations without them show what was learned."""
+        return self.epsilon_end > 0
+
+
+_BOOT = AgentConfig()
+AGENTS: dict[str, AgentConfig] = {
+    "boot": _BOOT,
+    "boot+": replace(_BOOT, scale_trunk_gradient=False),
+    "thompson": replace(_BOOT, acting="head_per_step", initial_spread=3.0),
+    "ensemble": replace(_BOOT, acting="vote", learning_rate=3e-3),
+    "dqn": replace(_BOOT, num_heads=1, epsilon_start=1.0, epsilon_end=0.1, epsilon_anneal_steps=10_000),
+}
+"""Named configurations of the agent; each has the best settings of the grid that `chain-tuning` tries for all."""
+
+_FOR_GYMNASIUM: dict[str, Any] = {  # found on CartPole
+    "trunk_hidden": (256,),
+    "hidden": (64,),
+    "initial_spread": 1.0,
+    "discount": 0.99,
+    "learning_rate": 2e-3,
+    "batch_size": 64,
+    "learning_start_steps": 1000,
+    "learning_period_steps": 1,
+    "target_period_updates": 100,
+}
+GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_GYMNASIUM) for name, agent in AGENTS.items()}
+"""Named configurations for Gymnasium environments, where values are larger and heads share features."""
+
+_FOR_ATARI: dict[str, Any] = {
+    "trunk_hidden": (),
+    "hidden": (512,),
+    "initial_spread": 0.04,
+    "epsilon_start": 1.0,
+    "epsilon_end": 0.01,
+    "epsilon_anneal_steps": 1_000_000,
+    "discount": 0.99,
+    "clip_rewards": True,
+    "loss": "huber",
+    "optimizer": "rmsprop",
+    "learning_rate": 2.5e-4,
+    "batch_size": 32,
+    "replay_capacity": 1_000_000,
+    "learning_start_steps": 50_000,
+    "learning_period_steps": 4,
+    "target_period_updates": 2_500,  # so that the target network is at most 10,000 steps old
+}
+ATARI_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_ATARI) for name, agent in AGENTS.items()}
+"""Named configurations with the paper's settings for Atari (appendix D)."""

@@ -1,0 +1,191 @@
+"""From a batch to the next parameters: the gradient of all heads' losses, and the optimizer's step.
+
+Nearly all numbers of a network for pictures are the weights of the heads' first layer. Their gradient is a sum of
+outer products over the batch, and our kernel takes it in that form, so that it is never written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from bootdqn.core.kernels import OuterProducts, centred_rmsprop
+from bootdqn.core.losses import error_loss, pick, td_target
+from bootdqn.core.networks import QNetwork, StackedLinear
+from bootdqn.types import Params, Transition, UpdateMetrics
+
+if TYPE_CHECKING:
+    from bootdqn.core.config import AgentConfig
+
+_DECAY = 0.95
+"""Decay of the running means of centred RMSProp."""
+
+
+def make_gradient(
+    config: AgentConfig, static: QNetwork, *, kernels: bool
+) -> Callable[[Params, Params, Transition], tuple[Params, UpdateMetrics]]:
+    """Make the function (params, target params, batch) -> (gradient of the heads' losses, metrics).
+
+    Args:
+        config: the agent's configuration.
+        static: the part of its network that is not trained.
+        kernels: whether there are kernels; then RMSProp gets the gradient of the heads' first weights as
+            `OuterProducts` where observations are pictures.
+    """
+
+    def losses_of(q: Array, next_q: Array, next_target_q: Array, transition: Transition) -> tuple[Array, Array]:
+        """Compute the losses and the predicted values of all heads [K] for one transition."""
+        predicted = pick(q, transition.action)
+        reward = jnp.clip(transition.reward, -1, 1) if config.clip_rewards else transition.reward
+        target = td_target(reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
+        return transition.mask * error_loss(target - predicted, config.loss), predicted
+
+    def total(losses: Array, predicted: Array) -> tuple[Array, UpdateMetrics]:
+        # A mean over the batch and a sum over heads: no head's gradient depends on how many there are.
+        per_head = losses.mean(axis=0)
+        return per_head.sum(), UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
+
+    def by_transition(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
+        target = eqx.combine(target_params, static)
+
+        def loss(params: Params) -> tuple[Array, UpdateMetrics]:
+            online = eqx.combine(params, static)
+
+            def of_one(transition: Transition) -> tuple[Array, Array]:
+                q = online(transition.obs)
+                next_q = jax.lax.stop_gradient(online(transition.next_obs)) if config.double_q else jnp.zeros(())
+                return losses_of(q, next_q, target(transition.next_obs), transition)
+
+            return total(*jax.vmap(of_one)(batch))
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    def by_batch(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
+        """Compute the gradient with the heads' first layer as products of the whole batch.
+
+        Its weights take longer to read than to multiply: they are read once for both observations.
+        """
+        online, target = eqx.combine(params, static), eqx.combine(target_params, static)
+        first, *above = online.layers
+
+        def features_of(trunk: Params) -> Array:
+            return eqx.combine(replace(params, trunk=trunk), static).features_of_batch(batch.obs)
+
+        features, back_to_trunk = jax.vjp(features_of, params.trunk)
+        if features.ndim > 2:  # a trunk of the user's own may have other features for every head
+            return by_transition(params, target_params, batch)
+        size = len(features)
+        if config.double_q:
+            y = first.of_batch(jnp.concatenate([features, online.features_of_batch(batch.next_obs)]))
+            next_q = jax.vmap(online.values_above)(y[size:])
+        else:
+            y, next_q = first.of_batch(features), jnp.zeros(size)
+        y_target = target.layers[0].of_batch(target.features_of_batch(batch.next_obs))
+        next_target_q = jax.vmap(target.values_above)(y_target)
+
+        def loss(above: list[StackedLinear], y: Array) -> tuple[Array, UpdateMetrics]:
+            q = jax.vmap(replace(online, layers=(first, *above)).values_above)(y)
+            return total(*jax.vmap(losses_of)(q, next_q, next_target_q, batch))
+
+        (above, left), metrics = jax.grad(loss, argnums=(0, 1), has_aux=True)(above, y[:size])
+        to_features = jnp.tensordot(left, first.weight, axes=((1, 2), (0, 1)))
+        (trunk,) = back_to_trunk(to_features.astype(features.dtype))
+        if kernels and config.optimizer == "rmsprop":
+            weight: Any = OuterProducts(left, features)
+        else:
+            weight = jnp.tensordot(left, features, axes=(0, 0))
+        return replace(params, trunk=trunk, layers=(StackedLinear(weight, left.sum(axis=0)), *above)), metrics
+
+    return by_batch if static.encoding.kind == "pictures" else by_transition
+
+
+class Optimizer(NamedTuple):
+    """An optimizer as two pure functions."""
+
+    init: Callable[[Params], Any]
+    """(params) -> the optimizer's state before the first step."""
+    step: Callable[[Params, Any, Params], tuple[Params, Any]]
+    """(params, state, gradient) -> both after a step."""
+
+
+class Moments(NamedTuple):
+    """The state of centred RMSProp: running means, with a number for every parameter."""
+
+    mu: Params
+    """Running means of the gradient."""
+    nu: Params
+    """Running means of the squared gradient."""
+
+
+def make_optimizer(config: AgentConfig) -> Optimizer:
+    """Make the optimizer that a configuration names: Adam, or the original DQN's centred RMSProp."""
+    return _make_adam(config) if config.optimizer == "adam" else _make_rmsprop(config)
+
+
+def _make_adam(config: AgentConfig) -> Optimizer:
+    adam = optax.adam(config.learning_rate)
+
+    def step(params: Params, state: Any, gradient: Params) -> tuple[Params, Any]:
+        gradient = _apart(gradient)
+        change, state = adam.update(gradient, state, params)
+        return optax.apply_updates(params, jax.tree.map(_waiting_for(gradient), change)), state
+
+    return Optimizer(adam.init, step)
+
+
+def _make_rmsprop(config: AgentConfig) -> Optimizer:
+    """Make centred RMSProp, which takes the gradient of weights [K, out, in] as `OuterProducts`, too.
+
+    The original sums gradients over the batch and adds 0.01 under the root; ours are means, so the constant is
+    divided by the squared batch size and the step stays the same.
+    """
+    rate, epsilon = config.learning_rate, 0.01 / config.batch_size**2
+
+    def init(params: Params) -> tuple[Moments]:
+        mu, nu = (jax.tree.map(jnp.zeros_like, params) for _ in range(2))
+        return (Moments(mu, nu),)  # a tuple of one, since checkpoints name these arrays `opt_state.0.mu` and so on
+
+    def step(params: Params, state: tuple[Moments], gradient: Params) -> tuple[Params, tuple[Moments]]:
+        gradient = _apart(gradient)
+        wait = _waiting_for(gradient)
+
+        def step_one(weight: Array, mean: Array, square: Array, gradient: Array | OuterProducts):
+            if isinstance(gradient, OuterProducts):
+                outer = gradient._replace(left=wait(gradient.left))
+                return centred_rmsprop(weight, mean, square, outer, rate=rate, decay=_DECAY, epsilon=epsilon)
+            mean = (1 - _DECAY) * gradient + _DECAY * mean
+            square = (1 - _DECAY) * gradient**2 + _DECAY * square
+            change = -rate * (jax.lax.rsqrt(square - mean**2 + epsilon) * gradient)
+            return weight + wait(change), mean, square
+
+        leaves, structure = jax.tree.flatten(params)
+        others = (structure.flatten_up_to(tree) for tree in (*state[0], gradient))
+        params, mu, nu = map(structure.unflatten, zip(*map(step_one, leaves, *others), strict=True))
+        return params, (Moments(mu, nu),)
+
+    return Optimizer(init, step)
+
+
+def _apart(gradient: Params) -> Params:
+    """Keep XLA from fusing the optimizer into the weight gradients' products, which makes them slow loops."""
+    return jax.lax.optimization_barrier(gradient)
+
+
+def _waiting_for(gradient: Params) -> Callable[[Array], Array]:
+    """Make a function that adds a zero to an array, one that is known once the trunk has its gradient.
+
+    The way back to the trunk is the last that reads the weights of heads. What changes them in place is made to
+    wait for it: else XLA copies them, in case the change comes first. That is 64 MB a step for Atari.
+    """
+    of_trunk = jax.tree.leaves(gradient.trunk)
+    if not of_trunk:
+        return lambda x: x
+    ready = 0.0 * of_trunk[-1].ravel()[0]  # of its last layer, where the gradient comes first
+    return lambda x: x + ready.astype(x.dtype)

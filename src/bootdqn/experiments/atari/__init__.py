@@ -1,1 +1,0 @@
-"""What the Atari experiments share."""

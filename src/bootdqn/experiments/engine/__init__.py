@@ -1,0 +1,1 @@
+"""The engine that carries out sweeps: in this process, in worker processes, or on a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Measurements, tables and the paper's own numbers that several experiments share."""

@@ -1,0 +1,42 @@
+"""`bootdqn demo`, in small."""
+
+import json
+
+import pytest
+
+from bootdqn.cli.main import main
+from small_runs import CHAIN_FLAGS, read_rows
+
+
+@pytest.mark.integration
+def test_demo_in_small(tmp_path, capsys):
+    out = tmp_path / "demo"
+    arguments = ["demo", "--env", "chain:4", "--episodes", "3", "--seeds", "2", "--out", str(out)]
+    assert main(arguments) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("boot", "thompson", "ensemble", "dqn", "0/2", "> 3"))
+    assert str(out / "demo.png") in text.replace("\n", "")
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert f"report: {out / 'report.html'} (4 runs" in text.replace("\n", "")
+    page = (out / "report.html").read_text()
+    assert page.count("<video") == 1
+    assert all(name in page for name in ("thompson", "ensemble", "dqn", "Exploration X-ray", "chain:4"))
+    assert main([*arguments, "--episodes", "2"]) == 0  # an earlier demo is replaced
+    assert len(read_rows(out / "boot")) == 4
+
+
+@pytest.mark.integration
+def test_demo_replaces_nothing_but_demos(tmp_path, capsys):
+    out = tmp_path / "runs"
+    assert main(["train", "chain:5", "--episodes", "1", "--out", str(out / "boot"), *CHAIN_FLAGS]) == 0
+    assert main(["demo", "--out", str(out)]) == 2
+    assert "not an earlier demo's" in capsys.readouterr().err
+    record = json.loads((out / "boot" / "run.json").read_text())
+    for damaged in ("it's", 5):
+        (out / "boot" / "run.json").write_text(json.dumps(record | {"command": damaged}))
+        assert main(["demo", "--out", str(out)]) == 2
+        assert "not an earlier demo's" in capsys.readouterr().err
+    (out / "boot" / "run.json").write_text(json.dumps(record | {"command": "bootdqn demo"}))
+    assert main(["demo", "--out", str(out), "--env", "chian:4"]) == 2
+    assert main(["demo", "--out", str(out), "--episodes", "0"]) == 2
+    assert (out / "boot" / "metrics.csv").exists()

@@ -1,0 +1,323 @@
+"""The agent against hand-computed numbers and against bugs that public implementations have."""
+
+import dataclasses
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bootdqn.core.agent import make_agent
+from bootdqn.core.config import AGENTS, AgentConfig
+from bootdqn.core.update import make_optimizer
+from bootdqn.errors import UserError
+from bootdqn.types import Encoding, Transition
+from helpers import VECTOR, batch, linear_learner, small_agent, trees_equal
+
+
+def gradient_of(agent, learner, transitions):
+    """The gradient an update takes, read off a plain gradient step: Adam's first moment is a tenth of it."""
+    after, _ = agent.update(learner, transitions)
+    return jax.tree.map(lambda mu: mu / 0.1, after.opt_state[0].mu)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_gradient_and_loss_by_hand(wrap):
+    # Two linear heads, one transition; Q_k(s, a) = W_k[a] @ s.
+    _, agent = small_agent(num_heads=2, hidden=(), batch_size=1)
+    weight = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 0.0]]]
+    target_weight = [[[5.0, 0.0], [0.0, 7.0]], [[1.0, 1.0], [3.0, 3.0]]]
+    learner = linear_learner(agent, weight, target_weight)
+    transition = batch(
+        2, 1, obs=[[1, 2]], action=[1], reward=[1], discount=[0.5], next_obs=[[3, 1]], mask=[[1.0, 0.5]]
+    )
+    # Online at s' = (3, 1): head 0 (3, 1) and head 1 (6, 0) both choose action 0; targets value it 15 and 4.
+    # y = 1 + .5 * (15, 4) = (8.5, 3). Q(s, 1) = (2, 0). Errors (6.5, 3).
+    _, metrics = wrap(agent.update)(learner, transition)
+    np.testing.assert_allclose(metrics.loss, (0.5 * 6.5**2 + 0.5 * 0.5 * 3**2) / 2, rtol=1e-6)
+    np.testing.assert_allclose(metrics.q_mean, 1.0, rtol=1e-6)
+    np.testing.assert_allclose(metrics.q_spread, 1.0, rtol=1e-6)
+    gradient = gradient_of(agent, learner, transition).layers[0]
+    # -mask * error * s for the action taken, nothing for the other.
+    np.testing.assert_allclose(gradient.weight, [[[0, 0], [-6.5, -13]], [[0, 0], [-1.5, -3]]], rtol=1e-5)
+    np.testing.assert_allclose(gradient.bias, [[0, -6.5], [0, -1.5]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("trunk_hidden", [(), (6,)], ids=["separate", "shared"])
+def test_a_masked_head_gets_exactly_no_gradient(trunk_hidden):
+    _, agent = small_agent(trunk_hidden=trunk_hidden)
+    learner = agent.init(jax.random.key(0))
+    mask = np.ones((5, 3))
+    mask[:, 1] = 0
+    masked = gradient_of(agent, learner, batch(3, mask=mask))
+    for layer in masked.layers:
+        assert not np.any(layer.weight[1])
+        assert not np.any(layer.bias[1])
+        assert np.any(layer.weight[0])
+        assert np.any(layer.weight[2])
+
+
+def test_fractional_masks_scale_a_heads_gradient():
+    _, agent = small_agent()
+    learner = agent.init(jax.random.key(0))
+    full = gradient_of(agent, learner, batch(3))
+    part = gradient_of(agent, learner, batch(3, mask=np.tile([1.0, 0.25, 3.0], (5, 1))))
+    for a, b in zip(full.layers, part.layers, strict=True):
+        np.testing.assert_allclose(b.weight[1], 0.25 * a.weight[1], rtol=1e-4, atol=1e-8)
+        np.testing.assert_allclose(b.weight[2], 3 * a.weight[2], rtol=1e-4, atol=1e-8)
+
+
+def test_each_sample_has_its_own_mask():
+    _, agent = small_agent()
+    learner = agent.init(jax.random.key(0))
+    data = batch(3)
+    kept = data._replace(mask=data.mask.at[:3].set(0))
+    only = jax.tree.map(lambda x: x[3:], data)
+    # The mean runs over the whole batch: 2 of 5 samples.
+    a, b = gradient_of(agent, learner, kept), gradient_of(agent, learner, only)
+    np.testing.assert_allclose(a.layers[0].weight, 0.4 * b.layers[0].weight, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize("scaled", [True, False], ids=["boot", "boot+"])
+def test_trunk_gradient_is_the_mean_over_heads_and_head_gradients_are_whole(scaled):
+    _, agent = small_agent(trunk_hidden=(6,), scale_trunk_gradient=scaled)
+    learner = agent.init(jax.random.key(0))
+    together = gradient_of(agent, learner, batch(3))
+    _, unscaled = small_agent(trunk_hidden=(6,), scale_trunk_gradient=False)
+    same = unscaled.init(jax.random.key(0))
+    alone = []
+    for head in range(3):
+        mask = np.zeros((5, 3))
+        mask[:, head] = 1
+        alone.append(gradient_of(unscaled, same, batch(3, mask=mask)))
+    total = sum(np.asarray(g.trunk.layers[0].weight) for g in alone)
+    np.testing.assert_allclose(
+        together.trunk.layers[0].weight, total / 3 if scaled else total, rtol=1e-4, atol=1e-7
+    )
+    for head in range(3):
+        np.testing.assert_allclose(
+            together.layers[0].weight[head], alone[head].layers[0].weight[head], rtol=1e-4, atol=1e-7
+        )
+
+
+def test_every_head_learns_against_its_own_target():
+    _, agent = small_agent(num_heads=2, hidden=(), batch_size=1)
+    weight = np.zeros((2, 2, 2))
+    target = np.zeros((2, 2, 2))
+    transition = batch(2, 1, obs=[[1, 0]], action=[0], reward=[0], discount=[1], next_obs=[[1, 0]])
+    learner = linear_learner(agent, weight, target)
+    # Action 0 is online's choice at a tie; raise its value in head 1's target network only.
+    target[1, 0, 0] = 4.0
+    moved = linear_learner(agent, weight, target)
+    np.testing.assert_array_equal(gradient_of(agent, learner, transition).layers[0].weight, 0)
+    gradient = gradient_of(agent, moved, transition).layers[0].weight
+    np.testing.assert_array_equal(gradient[0], 0)
+    np.testing.assert_allclose(gradient[1], [[-4, 0], [0, 0]], rtol=1e-5)
+
+
+def test_target_network_is_copied_every_period():
+    _, agent = small_agent(target_period_updates=3)
+    learner = agent.init(jax.random.key(0))
+    first = learner.target_params
+    for count in (1, 2):
+        learner, _ = agent.update(learner, batch(3))
+        assert int(learner.updates) == count
+        assert trees_equal(learner.target_params, first)
+        assert not trees_equal(learner.params, first)
+    learner, _ = agent.update(learner, batch(3))
+    assert trees_equal(learner.target_params, learner.params)
+
+
+def test_an_update_changes_what_the_committed_head_does():
+    _, agent = small_agent(num_heads=1, hidden=(), learning_rate=1.0, batch_size=1)
+    learner = linear_learner(agent, [[[1.0, 0.0], [0.0, 0.0]]], np.zeros((1, 2, 2)))
+    actor, obs, never = jnp.int32(0), jnp.array([1.0, 0.0]), jnp.float32(0)
+    assert agent.act(jax.random.key(0), learner.params, actor, obs, never) == 0
+    punished = batch(1, 1, obs=[[1, 0]], action=[0], reward=[-10], discount=[0], next_obs=[[0, 0]])
+    learner, _ = agent.update(learner, punished)
+    learner, _ = agent.update(learner, punished)
+    assert agent.act(jax.random.key(0), learner.params, actor, obs, never) == 1
+
+
+# Head 0 prefers action 0, heads 1 and 2 action 1.
+SPLIT = np.array([[[1.0, 0], [0, 0]], [[0, 0], [1.0, 0]], [[0, 0], [1.0, 0]]])
+
+
+def actions(acting, head, epsilon=0.0):
+    _, agent = small_agent(hidden=(), acting=acting)
+    learner = linear_learner(agent, SPLIT, SPLIT)
+    act = jax.vmap(
+        lambda key: agent.act(key, learner.params, jnp.int32(head), jnp.array([1.0, 0]), jnp.float32(epsilon))
+    )
+    return np.asarray(act(jax.random.split(jax.random.key(0), 2000)))
+
+
+def test_who_acts():
+    assert set(actions("committed_head", 0)) == {0}
+    assert set(actions("committed_head", 1)) == {1}
+    assert set(actions("vote", 0)) == {1}
+    assert abs(np.mean(actions("head_per_step", 0)) - 2 / 3) < 0.06
+
+
+@pytest.mark.parametrize("acting", ["committed_head", "vote", "head_per_step"])
+def test_epsilon_composes_with_every_way_of_acting(acting):
+    calm = np.mean(actions(acting, 0))
+    assert abs(np.mean(actions(acting, 0, epsilon=0.5)) - (0.5 * calm + 0.25)) < 0.06
+    assert abs(np.mean(actions(acting, 0, epsilon=1.0)) - 0.5) < 0.06
+
+
+def test_heads_are_drawn_evenly():
+    _, agent = small_agent()
+    heads = np.asarray(jax.vmap(agent.draw_head)(jax.random.split(jax.random.key(0), 3000)))
+    assert np.abs(np.bincount(heads, minlength=3) - 1000).max() < 150
+
+
+def test_belief_and_act_read_the_same_network():
+    _, agent = small_agent()
+    learner = agent.init(jax.random.key(0))
+    obs = jnp.array([0.4, 0.2])
+    belief = agent.belief(learner.params, obs)
+    for head in range(3):
+        action = agent.act(jax.random.key(1), learner.params, jnp.int32(head), obs, jnp.float32(0))
+        assert action == np.argmax(belief.q[head])
+
+
+def test_seeds_differ_and_repeat():
+    _, agent = small_agent()
+    a, b, again = (agent.init(jax.random.key(seed)) for seed in (0, 1, 0))
+    assert trees_equal(a, again)
+    for x, y in zip(jax.tree.leaves(a.params), jax.tree.leaves(b.params), strict=True):
+        assert not np.any(np.asarray(x) == np.asarray(y))
+
+
+class Numbers(NamedTuple):
+    """Parameters of a network that is a trunk alone."""
+
+    trunk: jax.Array
+
+
+def test_centred_rmsprop_is_the_original_one():
+    config = AgentConfig(optimizer="rmsprop", learning_rate=0.1, batch_size=4)
+    optimizer = make_optimizer(config)
+    params = Numbers(jnp.array([1.0, -2.0]))
+    state = optimizer.init(params)
+    weight, g, g2 = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for mean_gradient in ([0.5, -0.3], [0.1, 0.2], [-0.4, 0.0]):
+        params, state = optimizer.step(params, state, Numbers(jnp.array(mean_gradient)))
+        # The original accumulates the gradient summed over the batch and adds 0.01 under the root.
+        total = 4 * np.array(mean_gradient)
+        g = 0.95 * g + 0.05 * total
+        g2 = 0.95 * g2 + 0.05 * total**2
+        weight = weight - 0.1 * total / np.sqrt(g2 - g**2 + 0.01)
+        np.testing.assert_allclose(params.trunk, weight, rtol=1e-5)
+
+
+def test_adam_first_step_by_hand():
+    optimizer = make_optimizer(AgentConfig(learning_rate=0.01))
+    params = Numbers(jnp.array([1.0, 1.0]))
+    params, _ = optimizer.step(params, optimizer.init(params), Numbers(jnp.array([3.0, -0.2])))
+    np.testing.assert_allclose(params.trunk, [0.99, 1.01], rtol=1e-5)
+
+
+def test_no_compiler_runs_for_agents_without_pictures(monkeypatch):
+    def asked():
+        raise AssertionError("asked for kernels")
+
+    monkeypatch.setattr("bootdqn.core.agent.why_not", asked)
+    for encoding in (VECTOR, Encoding("bytes", 2), Encoding("one_hot", 2), Encoding("thermometer", 2)):
+        agent = make_agent(AgentConfig(optimizer="rmsprop", num_heads=2), encoding, 2)
+        assert agent.kernels is None
+    agent = make_agent(AgentConfig(num_heads=3), VECTOR, 2)
+    agent.update(agent.init(jax.random.key(0)), batch(3))
+
+
+def test_named_agents_are_configurations_of_one():
+    assert set(AGENTS) == {"dqn", "ensemble", "thompson", "boot", "boot+"}
+    assert AGENTS["dqn"].num_heads == 1
+    assert AGENTS["dqn"].epsilon_start > AGENTS["dqn"].epsilon_end > 0
+    assert not AGENTS["boot+"].scale_trunk_gradient
+    same_but = {
+        "thompson": {"acting", "initial_spread"},
+        "ensemble": {"acting", "learning_rate"},
+        "boot+": {"scale_trunk_gradient"},
+        "dqn": {"num_heads", "epsilon_start", "epsilon_end", "epsilon_anneal_steps"},
+    }
+    for name, changed in same_but.items():
+        boot, other = dataclasses.asdict(AGENTS["boot"]), dataclasses.asdict(AGENTS[name])
+        assert {field for field in boot if boot[field] != other[field]} == changed
+
+
+def test_a_trunk_of_ones_own():
+    config = AgentConfig(num_heads=3, hidden=())
+    trunk = lambda key: eqx.nn.MLP(2, 4, 8, 1, key=key)  # noqa: E731
+    agent = make_agent(config, VECTOR, 2, trunk)
+    learner, _ = agent.update(agent.init(jax.random.key(0)), batch(3))
+    assert agent.belief(learner.params, jnp.zeros(2)).q.shape == (3, 2)
+    before = agent.init(jax.random.key(0))
+    assert not trees_equal(before.params.trunk, learner.params.trunk)
+
+
+def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
+    class Permuted(eqx.Module):
+        order: jax.Array
+
+        def __call__(self, x):
+            return x[self.order]
+
+    config = AgentConfig(num_heads=2, hidden=())
+    obs = jnp.array([0.25, -2.0])
+    agents = [make_agent(config, VECTOR, 2, trunk) for trunk in (lambda key: Permuted(jnp.array([1, 0])), None)]
+    permuted, straight = (
+        agent.belief(agent.init(jax.random.key(0)).params, o).q
+        for agent, o in zip(agents, (obs, obs[::-1]), strict=True)
+    )
+    np.testing.assert_array_equal(permuted, straight)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_heads": 0}, r"heads must be 1 to 2\*\*20, got 0"),
+        ({"mask_probability": 0.0}, r"mask_probability must be in \(0, 1\], got 0.0"),
+        ({"mask_probability": 1.5}, r"mask_probability must be in \(0, 1\], got 1.5"),
+        ({"batch_size": -3}, "batch_size must be at least 1, got -3"),
+        ({"batch_size": 64, "replay_capacity": 32}, "must not exceed replay_capacity"),
+        ({"hidden": (50, -1)}, r"hidden sizes must be 1 to 2\*\*20, got \[50, -1\]"),
+        ({"learning_start_steps": -1}, "learning_start_steps must be at least 0, got -1"),
+        ({"learning_rate": -0.1}, "learning_rate must be finite and not negative"),
+        ({"learning_rate": float("nan")}, "learning_rate must be finite"),
+        ({"discount": 1.01}, "discount must be in"),
+        ({"initial_spread": float("inf")}, "initial_spread must be finite"),
+        ({"target_period_updates": 10**11}, r"target_period_updates must be below 2\*\*31"),
+        ({"epsilon_start": 1.0}, "epsilon goes from 1.0 to 0.0: give epsilon_anneal_steps"),
+        ({"mask": "bernouli"}, "did you mean bernoulli?"),
+        ({"acting": "committed"}, "did you mean committed_head?"),
+    ],
+)
+def test_bad_configurations_say_what_is_wrong(options, message):
+    with pytest.raises(UserError, match=message):
+        AgentConfig(**options)
+
+
+@pytest.mark.integration
+def test_a_trunk_may_mix_precisions():
+    class Mixed(eqx.Module):
+        first: eqx.nn.Linear
+        second: eqx.nn.Linear
+
+        def __call__(self, x):
+            return self.second(self.first(x).astype(jnp.bfloat16)).astype(jnp.float32)
+
+    def trunk(key):
+        return Mixed(eqx.nn.Linear(2, 3, key=key), eqx.nn.Linear(3, 4, dtype=jnp.bfloat16, key=key))
+
+    config = AgentConfig(num_heads=2, hidden=(4,), batch_size=2)
+    agent = make_agent(config, VECTOR, 2, trunk)
+    learner = agent.init(jax.random.key(0))
+    transitions = Transition(
+        *(jnp.ones((2, 2)), jnp.array([0, 1]), jnp.ones(2), jnp.ones(2), jnp.ones((2, 2)), jnp.ones((2, 2)))
+    )
+    after, _ = agent.update(learner, transitions)
+    assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, learner)

@@ -1,0 +1,66 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bootdqn.core.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
+
+KEYS = jax.random.split(jax.random.key(0), 4000)
+
+
+def test_ties_are_broken_evenly_and_losers_never_win():
+    choices = np.asarray(jax.vmap(lambda key: random_argmax(key, jnp.array([1.0, 3.0, 3.0, 2.0])))(KEYS))
+    counts = np.bincount(choices, minlength=4)
+    assert counts[0] == counts[3] == 0
+    assert abs(counts[1] - counts[2]) < 5 * np.sqrt(len(KEYS))
+
+
+def test_random_argmax_of_all_negative_values():
+    assert random_argmax(KEYS[0], jnp.array([-5.0, -2.0, -9.0])) == 1
+
+
+def test_votes_and_belief_by_hand():
+    q = jnp.array([[1.0, 2.0], [3.0, 0.0], [0.0, 5.0], [4.0, 4.0]])
+    belief = summarise_belief(q)
+    np.testing.assert_array_equal(belief.votes, [1.5, 2.5])  # the last head is torn
+    np.testing.assert_allclose(belief.mean, [2.0, 2.75])
+    np.testing.assert_allclose(belief.std, [np.sqrt(2.5), np.sqrt(3.6875)], rtol=1e-6)
+    shares = np.array([0.375, 0.625])
+    np.testing.assert_allclose(belief.entropy, -(shares * np.log(shares)).sum(), rtol=1e-6)
+
+
+def test_agreement_has_no_entropy():
+    assert summarise_belief(jnp.array([[0.0, 1.0], [2.0, 3.0]])).entropy == 0.0
+
+
+def test_vote_of_one_head_is_its_greedy_action():
+    np.testing.assert_array_equal(count_votes(jnp.array([[0.1, 0.7, 0.3]])), [0, 1, 0])
+
+
+@settings(max_examples=50, deadline=None)
+@given(hnp.arrays(np.float32, st.tuples(st.integers(1, 8), st.integers(2, 5)), elements=st.integers(-3, 3)))
+def test_votes_are_a_sum_over_heads(q):
+    votes = np.asarray(count_votes(jnp.asarray(q)))
+    np.testing.assert_allclose(votes.sum(), q.shape[0], rtol=1e-5)
+    np.testing.assert_allclose(votes, sum(np.asarray(count_votes(jnp.asarray(row[None]))) for row in q), rtol=1e-5)
+    order = np.random.default_rng(0).permutation(q.shape[0])
+    np.testing.assert_allclose(votes, count_votes(jnp.asarray(q[order])), rtol=1e-5)
+    belief = summarise_belief(jnp.asarray(q))
+    assert -1e-6 <= belief.entropy <= np.log(q.shape[1]) + 1e-5
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(0.0, 0.0), (0.5, 0.375), (1.0, 0.75)])
+def test_epsilon_is_the_share_of_uniform_actions(epsilon, share):
+    act = jax.vmap(lambda key: epsilon_greedy(key, jnp.int32(2), jnp.float32(epsilon), 4))
+    other = np.mean(np.asarray(act(KEYS)) != 2)
+    assert abs(other - share) <= 5 * np.sqrt(share * (1 - share) / len(KEYS))
+
+
+def test_linear_schedule():
+    values = [float(linear_schedule(jnp.int32(step), 1.0, 0.1, 100)) for step in (0, 50, 100, 10_000)]
+    np.testing.assert_allclose(values, [1.0, 0.55, 0.1, 0.1], rtol=1e-6)
+    # With nothing to anneal over, the end value holds from the first step.
+    assert float(linear_schedule(jnp.int32(0), 1.0, 0.1, 0)) == pytest.approx(0.1)

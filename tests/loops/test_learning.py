@@ -1,0 +1,33 @@
+"""Learn or fail: deep exploration must succeed in a budget in which dithering mostly does not."""
+
+import pytest
+
+import bootdqn
+
+pytestmark = pytest.mark.learn
+
+
+def seeds_that_learn(env, agent, episodes=500):
+    """How many of 5 seeds learn in so many episodes; an agent that dithers is judged without."""
+    learned = bootdqn.train(env, agent, episodes=episodes, num_seeds=5).episodes_to_learn()
+    return sum(episode is not None for episode in learned.values())
+
+
+@pytest.mark.parametrize("env", ["chain:20", "chain:20,scrambled"])
+def test_boot_learns_the_chain_in_every_seed(env):
+    assert seeds_that_learn(env, "boot") == 5
+
+
+def test_dqn_learns_a_short_chain_and_not_a_longer_one():
+    """The baseline works, and fails for want of exploration; a seed or two start out optimistic enough."""
+    assert seeds_that_learn("chain:6", "dqn") == 5
+    assert seeds_that_learn("chain:30,scrambled", "dqn") <= 2
+
+
+def test_only_a_committed_head_is_reliable_on_a_longer_scrambled_chain():
+    """What `make demo` shows: each agent with its own best hyperparameters."""
+    env, episodes = "chain:50,scrambled", 1000
+    others = {agent: seeds_that_learn(env, agent, episodes) for agent in ("thompson", "ensemble", "dqn")}
+    boot = seeds_that_learn(env, "boot", episodes)
+    assert boot >= 4
+    assert max(others.values()) < boot, others
