@@ -92,7 +92,7 @@ def test_from_a_laptop_to_a_cluster(cluster, tmp_path, monkeypatch, capsys):
             short += ["--steps", "400", "--evaluate-every-steps", "0"]
         assert main(arguments + short) == 0, command
     said = capsys.readouterr().out
-    assert said.count("it has ended") == 2
+    assert said.count("the sweep has ended") == 2
     assert "in rounds of 25 steps" in said
     assert "(6 runs, 2 experiments," in said
     assert "(0 runs, 1 experiment," in said
