@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests of one file stay in one process, and so do all that need the Ray cluster.
-PARALLEL := -n auto --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+LONG := integration or learn or cluster or browser
 
 .PHONY: setup demo test test-all test-peers browser lint types bench same-bits clean
 
@@ -25,11 +26,12 @@ $(READY): pyproject.toml
 demo: $(READY)  ## four agents on a chain that needs deep exploration, in a few minutes
 	$(BIN)/bootdqn demo
 
+# Compiling is most of the time of short tests: they do without XLA's costly passes. Long tests have them.
 test: $(READY)  ## fast tests, in a few minutes
-	$(BIN)/python -m pytest $(PARALLEL) -m "not integration and not learn and not cluster and not browser and not peers"
+	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "not ($(LONG)) and not peers"
 
-test-all: $(READY)  ## the long tests, too
-	$(BIN)/python -m pytest $(PARALLEL) -m "not peers"
+test-all: test  ## the long tests, too
+	$(PYTEST) -m "($(LONG)) and not peers"
 
 test-peers: $(READY)  ## against bsuite, which it installs
 	@if command -v uv >/dev/null 2>&1; then \

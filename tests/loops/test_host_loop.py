@@ -15,6 +15,7 @@ from bootdqn.loops.compiled import make_compiled_loop
 from small_runs import TINY, host_loop, ring
 
 
+@pytest.mark.integration  # with the optimizations that users get
 def test_a_chain_through_both_loops_learns_the_same():
     config = dataclasses.replace(AGENTS["boot"], num_heads=4, hidden=(16,), learning_start_steps=30)
     env, episodes = make_env("chain:5"), 12
