@@ -181,13 +181,14 @@ def test_rows_that_do_not_fit_their_table_are_left_out(tmp_path):
     assert read_table(path) == [{"a": "1", "b": "2"}, {"a": "7", "b": "8"}]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("env", "agent"),
     [
         ("chain:4", "boot"),
-        pytest.param("deep_sea:2", "boot", marks=pytest.mark.integration),
-        pytest.param("chain:4", "thompson", marks=pytest.mark.integration),
-        pytest.param("river_swim", "dqn", marks=pytest.mark.integration),
+        ("deep_sea:2", "boot"),
+        ("chain:4", "thompson"),
+        ("river_swim", "dqn"),
     ],
 )
 def test_figures_of_real_runs_show_what_they_say(env, agent, tmp_path):

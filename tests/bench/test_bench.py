@@ -125,6 +125,7 @@ def refuse() -> Callable[[], None]:
     raise UserError("not here")
 
 
+@pytest.mark.integration
 def test_functions_in_processes_of_their_own():
     second = bench_atari.isolated(operator.itemgetter, 1)
     assert second((5, 6)) == 6
@@ -199,7 +200,15 @@ def test_atari_is_shown_beside_its_peers(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(("name", "missing"), [("peers", "haiku"), ("atari", "torch")])
 def test_peers_that_are_not_installed(name, missing, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, missing, None)
+    class Without:
+        @staticmethod
+        def find_spec(module, path=None, target=None):
+            if module == missing:
+                raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    # Not None in place of the module: other packages take it for one that is there.
+    monkeypatch.delitem(sys.modules, missing, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Without, *sys.meta_path])
     monkeypatch.setattr(bench_atari, "isolated", in_this_process)
     assert main(["bench", name]) == 2
     error = capsys.readouterr().err
@@ -208,6 +217,7 @@ def test_peers_that_are_not_installed(name, missing, monkeypatch, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.integration
 def test_stable_baselines_is_shown_beside_ours(tmp_path, monkeypatch, capsys):
     """Without the other package: something else plays its part."""
     played = []

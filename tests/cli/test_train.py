@@ -140,6 +140,7 @@ def test_flags_that_do_not_parse(capsys):
     assert "--heads" in capsys.readouterr().err
 
 
+@pytest.mark.integration
 def test_places_that_cannot_be_written(tmp_path, capsys):
     (tmp_path / "file").touch()
     for out in (tmp_path / "file", tmp_path / "file" / "run", "/proc/nowhere/run"):

@@ -108,8 +108,14 @@ def kernels(request):
 @pytest.mark.parametrize(
     ("features", "count"),
     [
-        *((one_by_one, 1), (batched, 1), (batched, 3), (batched, 32), (by_vmap, 3), (by_vmap_of_vmap, 3)),
-        *((by_vmap_of_batches, 3), (in_a_loop, 3), (with_weights_each, 3), (with_weights_each_on_all, 3)),
+        *((one_by_one, 1), (batched, 3)),
+        *(
+            pytest.param(*case, marks=pytest.mark.integration)
+            for case in (
+                *((batched, 1), (batched, 32), (by_vmap, 3), (by_vmap_of_vmap, 3), (by_vmap_of_batches, 3)),
+                *((in_a_loop, 3), (with_weights_each, 3), (with_weights_each_on_all, 3)),
+            )
+        ),
     ],
 )
 def test_the_trunk_is_dqns(features, count, kernels):
@@ -285,6 +291,7 @@ class Flat(eqx.Module):
         return self.linear(stack[:, ::21, ::21].reshape(-1).astype(jnp.float32) / 255)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("options", "trunk"),
     [

@@ -329,6 +329,7 @@ def test_paper_has_the_actions_of_the_game_and_modern_all(game: str, num_actions
     assert AtariEnvs(f"atari:{game},modern").num_actions == 18
 
 
+@pytest.mark.integration
 def test_every_game_of_the_paper_can_be_played():
     assert list(GAMES.values()) == " ".join(TITLES.split()).split(", ")
 

@@ -275,6 +275,7 @@ def test_figures_and_tables_come_from_the_committed_csv_alone(name, tmp_path, mo
         assert table in page
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", COMMITTED)
 def test_the_first_trials_can_be_drawn_alone(name, tmp_path):
     rows = read_results(ROOT / "results" / name)

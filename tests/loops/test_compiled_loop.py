@@ -148,6 +148,7 @@ def test_vmapped_seeds_train_like_single_ones():
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.integration
 def test_chunks_do_not_change_the_run(monkeypatch):
     metrics, params = finish(training())
     monkeypatch.setattr(compiled, "MAX_STEPS_PER_CHUNK", 4 * ENV.horizon)

@@ -51,6 +51,7 @@ def test_compiled_checkpoints_in_the_middle(tmp_path, monkeypatch):
     assert state_at_the_end(tmp_path / "cut") == state_at_the_end(tmp_path / "whole")
 
 
+@pytest.mark.integration
 def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
     run = small_run(tmp_path / "run", evaluate_every_steps=0)
     written = []
