@@ -58,7 +58,7 @@ class BootstrappedDQN:
 
     Args:
         env: its name, an environment, or a function that makes one.
-        agent: `boot`, `boot+`, `thompson`, `ensemble` or `dqn`.
+        agent: `boot`, `boot-prior`, `boot+`, `thompson`, `ensemble` or `dqn`.
         seed: of everything.
         num_envs: copies of the environment that are played side by side, each by its own head.
         vectorization: copies in this process (`sync`), in a process each (`async`), or the environment's `own`
@@ -334,7 +334,8 @@ def train(
 
     Args:
         env: a name such as `chain:50`, or a `Chain`, `DeepSea`, `StochasticChain` or `RiverSwim`.
-        agent: `boot`, `boot+`, `thompson`, `ensemble` or `dqn`; or a tabular baseline such as `psrl`.
+        agent: `boot`, `boot-prior`, `boot+`, `thompson`, `ensemble` or `dqn`; or a tabular baseline, such as
+            `psrl`.
         episodes: training episodes per seed.
         num_seeds: how many independent trainings, side by side.
         seed: the first seed, from which the others count up.

@@ -38,9 +38,9 @@ class Learner(NamedTuple):
     """Everything that an update changes."""
 
     params: Params
-    """Parameters of the online network."""
+    """Parameters of the online network, with those of its prior, which no update changes."""
     target_params: Params
-    """Parameters of the target network."""
+    """Parameters of the target network, which has the prior of the online network."""
     opt_state: Any
     """State of the optimizer."""
     updates: Array
@@ -78,8 +78,13 @@ class Agent(NamedTuple):
 
     init: Callable[[Array], Learner]
     """(key) -> learner with initial parameters."""
+    fit_prior: Callable[[Params, Array], Params]
+    """(params, observations [N, ...]) -> params whose prior has its scale over these observations; a prior over
+    states has it over all states, and stays as it is."""
     draw_head: Callable[[Array], Array]
     """(key) -> the head that is followed for an episode."""
+    keep_head: Callable[[Array, Array], Array]
+    """(key of acting, head) -> the head to follow from this step on, which is another where heads are redrawn."""
     act: Callable[[Array, Params, Array, Array, Array | None], Array]
     """(key, params, committed head, obs, epsilon) -> action; epsilon is None for no random actions."""
     greedy: Callable[[Array, Params, Array], Array]

@@ -234,7 +234,8 @@ def test_no_compiler_runs_for_agents_without_pictures(monkeypatch):
 
 
 def test_named_agents_are_configurations_of_one():
-    assert set(AGENTS) == {"dqn", "ensemble", "thompson", "boot", "boot+"}
+    assert set(AGENTS) == {"dqn", "ensemble", "thompson", "boot", "boot+", "boot-prior"}
+    assert all(agent.prior_scale == 0 for name, agent in AGENTS.items() if name != "boot-prior")
     assert AGENTS["dqn"].num_heads == 1
     assert AGENTS["dqn"].epsilon_start > AGENTS["dqn"].epsilon_end > 0
     assert not AGENTS["boot+"].scale_trunk_gradient
@@ -290,6 +291,9 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"learning_rate": float("nan")}, "learning_rate must be finite"),
         ({"discount": 1.01}, "discount must be in"),
         ({"initial_spread": float("inf")}, "initial_spread must be finite"),
+        ({"prior_scale": -1.0}, "prior_scale must be finite and not negative, got -1.0"),
+        ({"redraw_probability": 1.1}, r"redraw_probability must be in \[0, 1\], got 1.1"),
+        ({"redraw_probability": 0.1, "acting": "vote"}, "redraw_probability is for the acting committed_head"),
         ({"target_period_updates": 10**11}, r"target_period_updates must be below 2\*\*31"),
         ({"epsilon_start": 1.0}, "epsilon goes from 1.0 to 0.0: give epsilon_anneal_steps"),
         ({"mask": "bernouli"}, "did you mean bernoulli?"),

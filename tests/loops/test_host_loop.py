@@ -16,12 +16,18 @@ from small_runs import TINY, host_loop, ring
 
 
 @pytest.mark.integration  # with the optimizations that users get
-def test_a_chain_through_both_loops_learns_the_same():
-    config = dataclasses.replace(AGENTS["boot"], num_heads=4, hidden=(16,), learning_start_steps=30)
+@pytest.mark.parametrize("redraw_probability", [0.0, 0.3])
+def test_a_chain_through_both_loops_learns_the_same(redraw_probability):
+    config = dataclasses.replace(
+        AGENTS["boot"],
+        num_heads=4,
+        hidden=(16,),
+        learning_start_steps=30,
+        redraw_probability=redraw_probability,
+    )
     env, episodes = make_env("chain:5"), 12
     compiled = make_compiled_loop(env, config, seeds=(7,), episodes=episodes)
     returns = np.concatenate([chunk.metrics.episode_return[0] for chunk in compiled.chunks()])
-    heads = []
     steps = episodes * env.horizon
     host = host_loop(make_envs("chain:5"), config, seed=7, steps=steps)
     host.begin()
@@ -92,6 +98,21 @@ def test_every_slot_follows_its_own_head_for_an_episode():
     masks = np.asarray(ring(run).data.mask[:2])
     assert 0.3 < masks.mean() < 0.7
     assert (masks[0] != masks[1]).any()
+
+
+def test_heads_are_redrawn_as_often_as_asked_for():
+    config = dataclasses.replace(GYM_AGENTS["boot"], **{**TINY, "num_heads": 50}, redraw_probability=0.25)
+    run = host_loop(make_envs("CartPole-v1", 4), config, seed=1, steps=2000)
+    run.begin()
+    changed = total = 0
+    while total < 800:
+        before, fresh = run._heads.copy(), run._fresh.copy()
+        run.tick()
+        assert (run._heads == np.asarray(run._slots.head)).all()
+        changed += int((run._heads != before)[~fresh].sum())
+        total += int((~fresh).sum())
+    # A new head is the same as the old one in one case of 50; four standard deviations of 800 draws are 0.06.
+    assert changed / total == pytest.approx(0.25 * 49 / 50, abs=0.06)
 
 
 def test_time_limits_keep_their_discount():

@@ -7,15 +7,21 @@ import bootdqn
 pytestmark = pytest.mark.learn
 
 
-def seeds_that_learn(env, agent, episodes=500):
-    """How many of 5 seeds learn in so many episodes; an agent that dithers is judged without."""
-    learned = bootdqn.train(env, agent, episodes=episodes, num_seeds=5).episodes_to_learn()
+def seeds_that_learn(env, agent, episodes=500, num_seeds=5):
+    """How many seeds learn in so many episodes; an agent that dithers is judged without."""
+    learned = bootdqn.train(env, agent, episodes=episodes, num_seeds=num_seeds).episodes_to_learn()
     return sum(episode is not None for episode in learned.values())
 
 
 @pytest.mark.parametrize("env", ["chain:20", "chain:20,scrambled"])
 def test_boot_learns_the_chain_in_every_seed(env):
     assert seeds_that_learn(env, "boot") == 5
+
+
+def test_priors_solve_a_deep_sea_that_wide_biases_do_not():
+    """DeepSea-20, where every step right costs and only the last one of 2^20 paths is worth it."""
+    assert seeds_that_learn("deep_sea:20", "boot-prior", 600, num_seeds=2) == 2
+    assert seeds_that_learn("deep_sea:20", "boot", 600, num_seeds=2) == 0
 
 
 def test_dqn_learns_a_short_chain_and_not_a_longer_one():

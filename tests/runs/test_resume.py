@@ -6,27 +6,34 @@ import os
 import signal
 
 import gymnasium
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from bootdqn import BootstrappedDQN, RunConfig, UserError
 from bootdqn.cli.main import main
-from bootdqn.core.config import AGENTS
+from bootdqn.core.agent import make_agent
+from bootdqn.core.config import AGENTS, GYM_AGENTS
 from bootdqn.runs import checkpoint as checkpoint_module
 from bootdqn.runs.checkpoint import Checkpoints
 from bootdqn.runs.parts import Inputs
 from bootdqn.runs.run import Run, resume_run
+from bootdqn.types import Encoding
 from helpers import trees_equal
-from small_runs import advance, resumed, small_run, state_at_the_end, tiny
+from small_runs import TINY, advance, resumed, small_run, state_at_the_end, tiny
+
+WITH_PRIORS = {"prior_scale": 1.0, "sparse_step": True, "unit_fan_in": True, "redraw_probability": 0.1}
 
 
 @pytest.mark.integration
-def test_compiled_checkpoints_in_the_middle(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("env", "options"), [("chain:4", {}), ("deep_sea:12", WITH_PRIORS)])
+def test_compiled_checkpoints_in_the_middle(env, options, tmp_path, monkeypatch):
     """Stopped after some chunks by a signal, all seeds have got equally far and go on from there."""
     monkeypatch.setattr("bootdqn.loops.seeds.CHUNKS_BETWEEN_CHECKPOINTS", 1)
     monkeypatch.setattr("bootdqn.loops.compiled.MAX_STEPS_PER_CHUNK", 120)  # ten episodes
     monkeypatch.setattr("bootdqn.loops.seeds.available_cores", lambda: 4)
-    agent = dataclasses.replace(AGENTS["boot"], num_heads=2, hidden=(8,))
-    config = RunConfig(loop="compiled", env="chain:4", episodes=95, num_seeds=3, agent=agent)
+    agent = dataclasses.replace(AGENTS["boot"], num_heads=2, hidden=(8,), **options)
+    config = RunConfig(loop="compiled", env=env, episodes=95, num_seeds=3, agent=agent)
     whole = Run(config, out=tmp_path / "whole")
     assert whole.train()
     saved = Checkpoints.save
@@ -93,6 +100,28 @@ def test_a_damaged_checkpoint_is_passed_over_to_the_same_end(tmp_path):
     assert whole.train()
     assert state_at_the_end(tmp_path / "run") == state_at_the_end(tmp_path / "whole")
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+
+
+@pytest.mark.integration
+def test_priors_and_redrawn_heads_survive_a_kill(tmp_path):
+    agent = dataclasses.replace(GYM_AGENTS["boot-prior"], **TINY, redraw_probability=0.2)
+    options = {"agent": agent, "agent_name": "boot-prior", "evaluate_every_steps": 0}
+    whole = small_run(tmp_path / "whole", **options)
+    fitted = whole.loop.params()[0].prior
+    assert whole.train()
+    assert trees_equal(whole.loop.params()[0].prior, fitted)
+    cut = small_run(tmp_path / "cut", **options)
+    advance(cut, 230)
+    again = resumed(tmp_path / "cut")
+    assert trees_equal(again.loop.params()[0].prior, fitted)
+    assert again.train()
+    assert state_at_the_end(tmp_path / "cut") == state_at_the_end(tmp_path / "whole")
+    for name in ("metrics.csv", "models/last.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    model = BootstrappedDQN.load(tmp_path / "whole" / "models" / "last.safetensors")
+    obs = jnp.array([0.1, -0.2, 0.03, 0.4])
+    expected = make_agent(agent, Encoding("vector", 4), 2).belief(whole.loop.params()[0], obs).q
+    np.testing.assert_allclose(model.predict(np.asarray(obs))[1].q, expected, rtol=1e-5)
 
 
 @pytest.mark.integration

@@ -51,7 +51,8 @@ class TrainOptions(Generic[Config]):
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
     """Environment, such as chain:50, CartPole-v1 or atari:breakout."""
     agent: str = "boot"
-    """boot, boot+, thompson, ensemble or dqn; on our own environments also a tabular baseline, such as psrl."""
+    """boot, boot-prior, boot+, thompson, ensemble or dqn; on our own environments also a tabular baseline, such as
+    psrl."""
     out: Path | None = None
     """Run directory; by default a new one under runs/."""
     tensorboard: bool = False

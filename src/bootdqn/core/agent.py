@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,9 @@ from bootdqn.core.config import AgentConfig
 from bootdqn.core.conv_trunk import PICTURES, make_picture_trunk
 from bootdqn.core.kernels import why_not
 from bootdqn.core.masks import make_mask
-from bootdqn.core.networks import QNetwork, make_heads, make_mlp_trunk
+from bootdqn.core.networks import PriorNetwork, QNetwork, make_heads, make_mlp_trunk, make_prior, normalised
 from bootdqn.core.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
-from bootdqn.core.update import make_gradient, make_optimizer
+from bootdqn.core.update import copy_to_target, has_table, make_gradient, make_optimizer
 from bootdqn.errors import require
 from bootdqn.types import Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
 
@@ -52,6 +53,12 @@ def make_network(
 
     def network(key: Array) -> QNetwork:
         trunk_key, head_key = jax.random.split(key)
+        prior = None
+        if config.prior_scale > 0:
+            prior_key = jax.random.fold_in(key, 0)
+            prior = make_prior(
+                prior_key, encoding, num_actions, num_heads=config.num_heads, scale=config.prior_scale
+            )
         if trunk is not None:
             shared = trunk(trunk_key)
         elif config.trunk_hidden:
@@ -66,8 +73,9 @@ def make_network(
             num_heads=config.num_heads,
             initial_spread=config.initial_spread,
             lookup=lookup,
+            unit_fan_in=config.unit_fan_in,
         )
-        return QNetwork(encoding, shared, heads, scale)
+        return QNetwork(encoding, shared, heads, scale, prior)
 
     return network
 
@@ -107,7 +115,7 @@ def make_agent(
         used = (why_not() if kernels else "not asked for") or "compiled"
     network = make_network(config, encoding, num_actions, trunk, kernels=used == "compiled")
     static = _static_part(network)
-    optimizer = make_optimizer(config)
+    optimizer = make_optimizer(config, table=has_table(static))
     find_gradient = make_gradient(config, static, kernels=used == "compiled")
 
     def values(params: Params, obs: Array) -> Array:
@@ -115,11 +123,25 @@ def make_agent(
 
     def init(key: Array) -> Learner:
         params = eqx.filter(network(key), eqx.is_inexact_array)
-        target_params = jax.tree.map(jnp.copy, params)
-        return Learner(params, target_params, optimizer.init(params), jnp.int32(0))
+        trained = replace(params, prior=None)
+        return Learner(params, jax.tree.map(jnp.copy, trained), optimizer.init(trained), jnp.int32(0))
+
+    def fit_prior(params: Params, observations: Array) -> Params:
+        prior = eqx.combine(params, static).prior
+        if not isinstance(prior, PriorNetwork):
+            return params
+        prior = normalised(prior, observations, config.prior_scale)
+        return replace(params, prior=eqx.filter(prior, eqx.is_inexact_array))
 
     def draw_head(key: Array) -> Array:
         return jax.random.randint(key, (), 0, config.num_heads)
+
+    def keep_head(key: Array, head: Array) -> Array:
+        if config.redraw_probability == 0:
+            return head  # without the random numbers that would not be used
+        coin_key, head_key = jax.random.split(jax.random.fold_in(key, 0))
+        redraw = jax.random.uniform(coin_key) < config.redraw_probability
+        return jnp.where(redraw, draw_head(head_key), head)
 
     def greedy(key: Array, params: Params, obs: Array) -> Array:
         return random_argmax(key, count_votes(values(params, obs)))
@@ -140,17 +162,17 @@ def make_agent(
 
     def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics]:
         gradient, metrics = find_gradient(learner.params, learner.target_params, batch)
-        params, opt_state = optimizer.step(learner.params, learner.opt_state, gradient)
+        trained, opt_state = optimizer.step(replace(learner.params, prior=None), learner.opt_state, gradient)
         updates = learner.updates + 1
         target_params = jax.lax.cond(
             updates % config.target_period_updates == 0,
-            lambda: params,
+            lambda: copy_to_target(trained, learner.target_params, opt_state),
             lambda: learner.target_params,
         )
-        return Learner(params, target_params, opt_state, updates), metrics
+        return Learner(replace(trained, prior=learner.params.prior), target_params, opt_state, updates), metrics
 
     def belief(params: Params, obs: Array) -> Belief:
         return summarise_belief(values(params, obs))
 
     draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
-    return Agent(init, draw_head, act, greedy, draw_mask, epsilon, update, belief, used)
+    return Agent(init, fit_prior, draw_head, keep_head, act, greedy, draw_mask, epsilon, update, belief, used)

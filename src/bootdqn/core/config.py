@@ -27,6 +27,12 @@ class AgentConfig:
     """Widths of the layers that heads share; none means K separate networks."""
     initial_spread: float = 10.0
     """Bound of the uniform initial output biases: how far heads differ about values they have no data on."""
+    prior_scale: float = 0.0
+    """Standard deviation over observations, in units of value, of the fixed random function that is added to the
+    values of every head; 0 for none."""
+    unit_fan_in: bool = False
+    """Whether initial weights of a one-hot observation are as large as if it had one entry, so that heads tell
+    states apart from the start; it has one that is not 0."""
     scale_trunk_gradient: bool = True
     """Whether to divide the gradient that enters the shared trunk by K."""
     mask: MaskKind = "bernoulli"
@@ -37,6 +43,9 @@ class AgentConfig:
     """Whether one mask is drawn for a whole episode, or one for every step."""
     acting: Acting = "committed_head"
     """Whether to follow one head for an episode, another head every step, or the majority of the heads."""
+    redraw_probability: float = 0.0
+    """Probability per step of following another head from then on, where one is followed for an episode: episodes
+    that only a time limit ends are not spent in the loops of one head."""
     epsilon_start: float = 0.0
     """Probability of a uniformly random action at the first step."""
     epsilon_end: float = 0.0
@@ -55,6 +64,9 @@ class AgentConfig:
     """Optimizer: Adam, or the centred RMSProp of the original DQN."""
     learning_rate: float = 1e-3
     """Step size of the optimizer."""
+    sparse_step: bool = False
+    """Whether Adam changes only what a batch read of the weights of one-hot observations, without momentum: the
+    cost of an update does not grow with the number of states. No effect on other observations."""
     batch_size: int = 32
     """Transitions per update."""
     replay_capacity: int = 100_000
@@ -81,10 +93,14 @@ class AgentConfig:
         require_known("optimizer", self.optimizer, get_args(Optimizer))
         p = self.mask_probability
         require(0 < p <= 1, f"mask_probability must be in (0, 1], got {p}")
-        for name in ("epsilon_start", "epsilon_end", "discount"):
+        require(
+            self.acting == "committed_head" or self.redraw_probability == 0,
+            f"redraw_probability is for the acting committed_head, not {self.acting}",
+        )
+        for name in ("epsilon_start", "epsilon_end", "discount", "redraw_probability"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
-        for name in ("learning_rate", "initial_spread"):
+        for name in ("learning_rate", "initial_spread", "prior_scale"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
         at_least_one = ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates")
@@ -92,6 +108,7 @@ class AgentConfig:
             value, least = getattr(self, name), int(name in at_least_one)
             require(value >= least, f"{name} must be at least {least}, got {value}")
             require(value < 2**31, f"{name} must be below 2**31, got {value}")
+        require(not self.sparse_step or self.optimizer == "adam", "sparse_step is for the adam optimizer")
         require(
             self.batch_size <= self.replay_capacity,
             f"batch_size ({self.batch_size}) must not exceed replay_capacity ({self.replay_capacity})",
@@ -114,8 +131,20 @@ AGENTS: dict[str, AgentConfig] = {
     "thompson": replace(_BOOT, acting="head_per_step", initial_spread=3.0),
     "ensemble": replace(_BOOT, acting="vote", learning_rate=3e-3),
     "dqn": replace(_BOOT, num_heads=1, epsilon_start=1.0, epsilon_end=0.1, epsilon_anneal_steps=10_000),
+    "boot-prior": replace(
+        _BOOT,
+        num_heads=20,
+        initial_spread=0.0,
+        prior_scale=2.0,
+        unit_fan_in=True,
+        discount=0.99,
+        sparse_step=True,
+        batch_size=128,
+        target_period_updates=4,
+    ),
 }
-"""Named configurations of the agent; each has the best settings of the grid that `chain-tuning` tries for all."""
+"""Named configurations of the agent. Those of the paper have the best settings of the grid that `chain-tuning`
+tries for all. `boot-prior` has random functions in place of wide output biases, else bsuite's settings."""
 
 _FOR_GYMNASIUM: dict[str, Any] = {  # found on CartPole
     "trunk_hidden": (256,),
@@ -129,6 +158,7 @@ _FOR_GYMNASIUM: dict[str, Any] = {  # found on CartPole
     "target_period_updates": 100,
 }
 GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_GYMNASIUM) for name, agent in AGENTS.items()}
+GYM_AGENTS["boot-prior"] = replace(GYM_AGENTS["boot-prior"], num_heads=10, initial_spread=0.0, prior_scale=3.0)
 """Named configurations for Gymnasium environments, where values are larger and heads share features."""
 
 _FOR_ATARI: dict[str, Any] = {
@@ -149,5 +179,8 @@ _FOR_ATARI: dict[str, Any] = {
     "learning_period_steps": 4,
     "target_period_updates": 2_500,  # so that the target network is at most 10,000 steps old
 }
-ATARI_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_ATARI) for name, agent in AGENTS.items()}
+ATARI_AGENTS: dict[str, AgentConfig] = {
+    name: replace(agent, **_FOR_ATARI) for name, agent in AGENTS.items() if name != "boot-prior"
+}
+ATARI_AGENTS["boot-prior"] = replace(ATARI_AGENTS["boot"], initial_spread=0.0, prior_scale=0.1)
 """Named configurations with the paper's settings for Atari (appendix D)."""

@@ -20,6 +20,9 @@ from bootdqn.core.kernels import trunk_gradients, trunk_layers
 PICTURES = (4, 84, 84)
 """Shape of an observation that is a stack of pictures, the oldest first."""
 
+NUM_FEATURES = 7 * 7 * 64
+"""Number of features of a stack of pictures."""
+
 _SHAPES = [(256, 32), (32,), (512, 64), (64,), (576, 64), (64,)]
 """Shapes of the weights and biases of DQN's convolutions, layer by layer."""
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from bootdqn.core.conv_trunk import PictureTrunk
+from bootdqn.core.conv_trunk import NUM_FEATURES, PictureTrunk, make_picture_trunk
 from bootdqn.types import Encoding
 
 
@@ -69,6 +69,10 @@ class StackedTable(eqx.Module):
         """Compute outputs [K, out] of one index."""
         return self._row(index) + self.bias
 
+    def of_batch(self, index: Array) -> Array:
+        """Compute outputs [N, K, out] of a batch of indices [N]."""
+        return self._row(index) + self.bias[None]
+
     def one(self, head: Array, index: Array) -> Array:
         """Compute the output [out] of one head for one index."""
         return self._row(index)[head] + self.bias[head]
@@ -81,8 +85,82 @@ class StackedTable(eqx.Module):
         return jnp.take(self.weight, index, axis=0, mode="fill", fill_value=0)
 
 
+class PriorTable(eqx.Module):
+    """A fixed random function per head of an observation that is the index of a state; 0 beyond the last."""
+
+    values: Array
+    """The function's values [S, K, A]."""
+
+    def __call__(self, obs: Array) -> Array:
+        """Compute the values [K, A] of one state."""
+        return self.values.at[obs].get(mode="fill", fill_value=0)
+
+    def of_head(self, head: Array, obs: Array) -> Array:
+        """Compute the values [A] of one state under one head."""
+        return self.values.at[obs, head].get(mode="fill", fill_value=0)
+
+    def only(self, heads: Array) -> PriorTable:
+        """Keep the functions of some heads alone."""
+        return PriorTable(self.values[:, heads])
+
+
+class PriorNetwork(eqx.Module):
+    """A fixed random function per head of any other observation."""
+
+    encoding: Encoding | None = eqx.field(static=True)
+    """How an observation becomes the trunk's input; None where it is an index to look up."""
+    trunk: Callable[[Array], Array]
+    """(encoded observation) -> features [F] that heads share; the identity where heads have hidden layers."""
+    layers: tuple[StackedLinear | StackedTable, ...]
+    """The layers of all heads."""
+    shift: Array
+    """What is added to the outputs of heads [K, A]."""
+    scale: Array
+    """What that is then multiplied by [K, A]."""
+
+    def __call__(self, obs: Array) -> Array:
+        """Compute the values [K, A] of one observation."""
+        x = self._features(obs)
+        for layer in self.layers[:-1]:
+            x = jax.nn.relu(layer(x))
+        return (self.layers[-1](x) + self.shift) * self.scale
+
+    def of_head(self, head: Array, obs: Array) -> Array:
+        """Compute the values [A] of one observation under one head."""
+        x = self._features(obs)
+        for layer in self.layers[:-1]:
+            x = jax.nn.relu(layer.one(head, x))
+        return (self.layers[-1].one(head, x) + self.shift[head]) * self.scale[head]
+
+    def only(self, heads: Array) -> PriorNetwork:
+        """Keep the functions of some heads alone."""
+        layers = tuple(layer.only(heads) for layer in self.layers)
+        return replace(self, layers=layers, shift=self.shift[heads], scale=self.scale[heads])
+
+    def _features(self, obs: Array) -> Array:
+        return obs if self.encoding is None else self.trunk(self.encoding(obs))
+
+
+def normalised(prior: PriorNetwork, observations: Array, scale: float) -> PriorNetwork:
+    """Make every head's function of every action have mean 0 and a given standard deviation over observations.
+
+    A mean would be a preference for an action in all states, which makes policies that always do the same.
+
+    Args:
+        prior: the random functions.
+        observations: observations [N, ...].
+        scale: the standard deviation.
+    """
+    raw = replace(prior, shift=jnp.zeros_like(prior.shift), scale=jnp.ones_like(prior.scale))
+    values = jax.vmap(raw)(observations)
+    spread = values.std(axis=0)
+    # A function that is the same for all observations, but for rounding, says nothing of them.
+    useful = spread > 1e-6 * jnp.abs(values).max()
+    return replace(prior, shift=-values.mean(axis=0), scale=jnp.where(useful, scale / spread, 0.0))
+
+
 class QNetwork(eqx.Module):
-    """K value functions: an encoding, a trunk that heads share, and the heads."""
+    """K value functions: an encoding, a trunk that heads share, the heads, and fixed functions added to them."""
 
     encoding: Encoding = eqx.field(static=True)
     """How an observation becomes the trunk's input."""
@@ -92,10 +170,20 @@ class QNetwork(eqx.Module):
     """The layers of all heads."""
     trunk_gradient_scale: float = eqx.field(static=True)
     """Factor of the gradient that flows from the heads into the trunk."""
+    prior: PriorTable | PriorNetwork | None = None
+    """The fixed function of every head that is added to its values; None for none."""
 
     def __call__(self, obs: Array) -> Array:
         """Compute values of all actions under all heads [K, A] for one observation."""
-        return self.values(self.features(obs))
+        return self.with_prior(self.values(self.features(obs)), obs)
+
+    def with_prior(self, values: Array, obs: Array) -> Array:
+        """Add the prior's values of one observation to what the heads have learned of it [K, A]."""
+        return values if self.prior is None else values + self.prior(obs)
+
+    def with_priors(self, values: Array, obs: Array) -> Array:
+        """Add the prior's values of a batch of observations to what the heads have learned of it [N, K, A]."""
+        return values if self.prior is None else values + jax.vmap(self.prior)(obs)
 
     def features(self, obs: Array) -> Array:
         """Compute what the heads read: the trunk's features [F], or the observed index where they look it up."""
@@ -124,11 +212,13 @@ class QNetwork(eqx.Module):
         x = self.features(obs)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(index, x))
-        return self.layers[-1].one(index, x)
+        learned = self.layers[-1].one(index, x)
+        return learned if self.prior is None else learned + self.prior.of_head(index, obs)
 
     def only(self, heads: Array) -> QNetwork:
         """Keep some heads alone; works on parameters without the rest of the network, too."""
-        return replace(self, layers=tuple(layer.only(heads) for layer in self.layers))
+        prior = None if self.prior is None else self.prior.only(heads)
+        return replace(self, layers=tuple(layer.only(heads) for layer in self.layers), prior=prior)
 
 
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
@@ -140,7 +230,13 @@ def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
 
 
 def make_heads(
-    key: Array, sizes: Sequence[int], *, num_heads: int, initial_spread: float, lookup: bool
+    key: Array,
+    sizes: Sequence[int],
+    *,
+    num_heads: int,
+    initial_spread: float,
+    lookup: bool,
+    unit_fan_in: bool = False,
 ) -> tuple[StackedLinear | StackedTable, ...]:
     """Make the layers of K heads; numbers start uniform within 1 / sqrt(in), except for the output biases.
 
@@ -150,6 +246,7 @@ def make_heads(
         num_heads: the number of heads K.
         initial_spread: bound of the initial output biases.
         lookup: whether features are one-hot vectors, given as their index.
+        unit_fan_in: whether such a vector counts as one input.
     """
     shapes = list(pairwise(sizes))
     counts = [num_heads * width * (size + 1) for size, width in shapes]
@@ -157,7 +254,7 @@ def make_heads(
     draws = jnp.split(jax.random.uniform(key, (sum(counts),), minval=-1, maxval=1), np.cumsum(counts)[:-1])
     layers = []
     for (size, width), draw in zip(shapes, draws, strict=True):
-        bound = 1.0 / math.sqrt(size)
+        bound = 1.0 if unit_fan_in and lookup and not layers else 1.0 / math.sqrt(size)
         weight = bound * draw[num_heads * width :].reshape(num_heads, width, size)
         is_last = len(layers) == len(shapes) - 1
         bias = (initial_spread if is_last else bound) * draw[: num_heads * width].reshape(num_heads, width)
@@ -166,3 +263,38 @@ def make_heads(
         else:
             layers.append(StackedLinear(weight, bias))
     return tuple(layers)
+
+
+_PRIOR_HIDDEN = 50
+"""Hidden units of a prior, per head."""
+
+
+def make_prior(
+    key: Array, encoding: Encoding, num_actions: int, *, num_heads: int, scale: float
+) -> PriorTable | PriorNetwork:
+    """Make a random function per head.
+
+    Functions of a state have mean 0 and the standard deviation `scale` over all states. Functions of other
+    observations get them by `normalised`, once there are observations.
+
+    Args:
+        key: the random key.
+        encoding: how an observation becomes the network's input.
+        num_actions: the number of actions A.
+        num_heads: the number of heads K.
+        scale: the standard deviation over observations.
+    """
+    trunk_key, head_key = jax.random.split(key)
+    trunk: Callable[[Array], Array] = eqx.nn.Identity()
+    sizes = (encoding.size, _PRIOR_HIDDEN, num_actions)
+    if encoding.kind == "pictures":  # whose convolutions take the place of the hidden layer
+        trunk = make_picture_trunk(trunk_key)
+        sizes = (NUM_FEATURES, num_actions)
+    lookup = encoding.kind == "one_hot"
+    layers = make_heads(head_key, sizes, num_heads=num_heads, initial_spread=0.0, lookup=lookup, unit_fan_in=True)
+    shape = num_heads, num_actions
+    prior = PriorNetwork(None if lookup else encoding, trunk, layers, jnp.zeros(shape), jnp.full(shape, scale))
+    if not encoding.num_states:
+        return prior
+    states = jnp.arange(encoding.num_states)
+    return PriorTable(jax.vmap(normalised(prior, states, scale))(states))

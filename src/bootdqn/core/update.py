@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jax import Array
 
 from bootdqn.core.kernels import OuterProducts, centred_rmsprop
 from bootdqn.core.losses import error_loss, pick, td_target
-from bootdqn.core.networks import QNetwork, StackedLinear
+from bootdqn.core.networks import QNetwork, StackedLinear, StackedTable
 from bootdqn.types import Params, Transition, UpdateMetrics
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 _DECAY = 0.95
 """Decay of the running means of centred RMSProp."""
+_B2, _EPSILON = 0.999, 1e-8
+"""Adam's decay of second moments, and what it adds to their root."""
 
 
 def make_gradient(
@@ -53,10 +54,11 @@ def make_gradient(
         return per_head.sum(), UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
 
     def by_transition(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
-        target = eqx.combine(target_params, static)
+        prior = params.prior
+        target = eqx.combine(replace(target_params, prior=prior), static)
 
-        def loss(params: Params) -> tuple[Array, UpdateMetrics]:
-            online = eqx.combine(params, static)
+        def loss(trained: Params) -> tuple[Array, UpdateMetrics]:
+            online = eqx.combine(replace(trained, prior=prior), static)
 
             def of_one(transition: Transition) -> tuple[Array, Array]:
                 q = online(transition.obs)
@@ -65,45 +67,65 @@ def make_gradient(
 
             return total(*jax.vmap(of_one)(batch))
 
-        return jax.grad(loss, has_aux=True)(params)
+        return jax.grad(loss, has_aux=True)(replace(params, prior=None))
 
     def by_batch(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
-        """Compute the gradient with the heads' first layer as products of the whole batch.
+        """Compute the gradient with the heads' first layer as products, or as a lookup, of the whole batch.
 
         Its weights take longer to read than to multiply: they are read once for both observations.
         """
-        online, target = eqx.combine(params, static), eqx.combine(target_params, static)
+        online = eqx.combine(params, static)
+        target = eqx.combine(replace(target_params, prior=params.prior), static)
         first, *above = online.layers
 
         def features_of(trunk: Params) -> Array:
             return eqx.combine(replace(params, trunk=trunk), static).features_of_batch(batch.obs)
 
-        features, back_to_trunk = jax.vjp(features_of, params.trunk)
+        features, back_to_trunk = (batch.obs, None) if looks_up else jax.vjp(features_of, params.trunk)
         if features.ndim > 2:  # a trunk of the user's own may have other features for every head
             return by_transition(params, target_params, batch)
         size = len(features)
         if config.double_q:
             y = first.of_batch(jnp.concatenate([features, online.features_of_batch(batch.next_obs)]))
-            next_q = jax.vmap(online.values_above)(y[size:])
+            next_q = online.with_priors(jax.vmap(online.values_above)(y[size:]), batch.next_obs)
         else:
             y, next_q = first.of_batch(features), jnp.zeros(size)
         y_target = target.layers[0].of_batch(target.features_of_batch(batch.next_obs))
-        next_target_q = jax.vmap(target.values_above)(y_target)
+        next_target_q = target.with_priors(jax.vmap(target.values_above)(y_target), batch.next_obs)
 
         def loss(above: list[StackedLinear], y: Array) -> tuple[Array, UpdateMetrics]:
             q = jax.vmap(replace(online, layers=(first, *above)).values_above)(y)
+            q = online.with_priors(q, batch.obs)
             return total(*jax.vmap(losses_of)(q, next_q, next_target_q, batch))
 
         (above, left), metrics = jax.grad(loss, argnums=(0, 1), has_aux=True)(above, y[:size])
-        to_features = jnp.tensordot(left, first.weight, axes=((1, 2), (0, 1)))
-        (trunk,) = back_to_trunk(to_features.astype(features.dtype))
-        if kernels and config.optimizer == "rmsprop":
-            weight: Any = OuterProducts(left, features)
-        else:
-            weight = jnp.tensordot(left, features, axes=(0, 0))
-        return replace(params, trunk=trunk, layers=(StackedLinear(weight, left.sum(axis=0)), *above)), metrics
+        trunk, weight = params.trunk, Rows(features, left)
+        if back_to_trunk is not None:
+            to_features = jnp.tensordot(left, first.weight, axes=((1, 2), (0, 1)))
+            (trunk,) = back_to_trunk(to_features.astype(features.dtype))
+            if kernels and config.optimizer == "rmsprop":
+                weight = OuterProducts(left, features)
+            else:
+                weight = jnp.tensordot(left, features, axes=(0, 0))
+        layers = (replace(first, weight=weight, bias=left.sum(axis=0)), *above)
+        return replace(params, trunk=trunk, layers=layers, prior=None), metrics
 
-    return by_batch if static.encoding.kind == "pictures" else by_transition
+    looks_up = config.sparse_step and has_table(static)
+    return by_batch if looks_up or static.encoding.kind == "pictures" else by_transition
+
+
+class Rows(NamedTuple):
+    """A gradient of a table's weights [S, K, out] that is 0 but for the rows that a batch read."""
+
+    indices: Array
+    """The rows that were read [N]; some may be equal."""
+    values: Array
+    """The gradient by way of each [N, K, out]."""
+
+
+def has_table(network: QNetwork) -> bool:
+    """Return whether heads look up their first layer by an index."""
+    return isinstance(network.layers[0], StackedTable)
 
 
 class Optimizer(NamedTuple):
@@ -124,12 +146,21 @@ class Moments(NamedTuple):
     """Running means of the squared gradient."""
 
 
-def make_optimizer(config: AgentConfig) -> Optimizer:
-    """Make the optimizer that a configuration names: Adam, or the original DQN's centred RMSProp."""
-    return _make_adam(config) if config.optimizer == "adam" else _make_rmsprop(config)
+def make_optimizer(config: AgentConfig, *, table: bool = False) -> Optimizer:
+    """Make the optimizer that a configuration names: Adam, or the original DQN's centred RMSProp.
+
+    Args:
+        config: the agent's configuration.
+        table: whether heads look up their first layer, so that a step may be sparse.
+    """
+    if config.optimizer == "rmsprop":
+        return _make_rmsprop(config)
+    return _make_sparse_adam(config) if config.sparse_step and table else _make_adam(config)
 
 
 def _make_adam(config: AgentConfig) -> Optimizer:
+    import optax  # here, as importing it takes a tenth of a second
+
     adam = optax.adam(config.learning_rate)
 
     def step(params: Params, state: Any, gradient: Params) -> tuple[Params, Any]:
@@ -138,6 +169,72 @@ def _make_adam(config: AgentConfig) -> Optimizer:
         return optax.apply_updates(params, jax.tree.map(_waiting_for(gradient), change)), state
 
     return Optimizer(adam.init, step)
+
+
+class SparseState(NamedTuple):
+    """The state of Adam with a table of which every step changes a few rows."""
+
+    adam: Any
+    """The state for all other parameters."""
+    nu: Array
+    """Running means of the squared gradient of the table [S, K, out], over the steps that changed the row."""
+    touched: Array
+    """Rows that were changed by each of the last steps [target period, N]; S where there was none."""
+
+
+def _make_sparse_adam(config: AgentConfig) -> Optimizer:
+    """Make Adam that changes only those rows of the heads' table that a batch read.
+
+    Adam moves a row on for some twenty steps after its last gradient. Here it makes all of that way at once: rows
+    have no momentum. Their second moments decay with the steps that change them, and not with all steps.
+    """
+    adam = _make_adam(config)
+    shape = config.target_period_updates, config.batch_size
+
+    def apart(params: Params) -> tuple[Params, Any]:
+        first, *above = params.layers
+        return replace(params, layers=(replace(first, weight=None), *above)), first.weight
+
+    def together(params: Params, table: Array) -> Params:
+        first, *above = params.layers
+        return replace(params, layers=(replace(first, weight=table), *above))
+
+    def init(params: Params) -> SparseState:
+        rest, table = apart(params)
+        return SparseState(adam.init(rest), jnp.zeros_like(table), jnp.full(shape, len(table), jnp.int32))
+
+    def step(params: Params, state: SparseState, gradient: Params) -> tuple[Params, SparseState]:
+        (rest, table), (rest_gradient, rows) = apart(params), apart(gradient)
+        rest, adam_state = adam.step(rest, state.adam, rest_gradient)
+        count = adam_state[0].count
+        table, nu, index = _changed_rows(table, state.nu, rows, count, config.learning_rate)
+        touched = state.touched.at[count % len(state.touched)].set(index)
+        return together(rest, table), SparseState(adam_state, nu, touched)
+
+    return Optimizer(init, step)
+
+
+def _changed_rows(
+    table: Array, nu: Array, gradient: Rows, count: Array, rate: float
+) -> tuple[Array, Array, Array]:
+    """Take a step of Adam without momentum in the rows that a batch read; also returns their indices [N]."""
+    index, size = gradient.indices, len(gradient.indices)
+    first = jnp.argmax(index[:, None] == index[None], axis=1)  # where a row was first read
+    total = jnp.zeros_like(gradient.values).at[first].add(gradient.values)
+    index = jnp.where(first == jnp.arange(size), index, len(table))  # beyond the table: neither read nor written
+    squares = _B2 * nu.at[index].get(mode="fill", fill_value=0) + (1 - _B2) * jnp.square(total)
+    change = -rate * total / (jnp.sqrt(squares / (1 - _B2 ** count.astype(jnp.float32))) + _EPSILON)
+    return table.at[index].add(change, mode="drop"), nu.at[index].set(squares, mode="drop"), index
+
+
+def copy_to_target(params: Params, target_params: Params, opt_state: Any) -> Params:
+    """Return target parameters that equal the online ones; of a table, only rows that differ are copied."""
+    if not isinstance(opt_state, SparseState):
+        return params
+    (first, *above), index = params.layers, opt_state.touched.ravel()
+    rows = first.weight.at[index].get(mode="fill", fill_value=0)
+    table = target_params.layers[0].weight.at[index].set(rows, mode="drop")
+    return replace(params, layers=(replace(first, weight=table), *above))
 
 
 def _make_rmsprop(config: AgentConfig) -> Optimizer:

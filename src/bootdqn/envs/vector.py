@@ -230,6 +230,21 @@ def make_envs(source: EnvSource, num_envs: int = 1, vectorization: Vectorization
     return HostEnvs(AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP, context="spawn"))
 
 
+def play_randomly(envs: Envs, seed: int, num_observations: int = 512) -> NDArray[Any]:
+    """Play uniformly random actions, and return the observations [N, ...] to act on.
+
+    Args:
+        envs: the slots, which are reset; what they do next should begin with a reset, too.
+        seed: decides the actions, and what environments draw.
+        num_observations: how many to return at least.
+    """
+    rng = np.random.default_rng(seed)
+    rows = [envs.reset([int(word) for word in rng.integers(0, 2**31, envs.num_envs)])]
+    while len(rows) * envs.num_envs < num_observations:
+        rows.append(envs.step(rng.integers(0, envs.num_actions, envs.num_envs)).obs)
+    return np.concatenate(rows)
+
+
 def _made_by_gymnasium(make: Callable[[], Any], name: str) -> Any:
     try:
         return make()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AgentConfig
-from bootdqn.envs.vector import EnvSource, Vectorization, make_envs
+from bootdqn.envs.vector import EnvSource, Vectorization, make_envs, play_randomly
 from bootdqn.errors import UserError, require
 from bootdqn.loops.learner import COLUMNS, Counters, HostLearner, Tick
 from bootdqn.loops.protocol import Episode, Snapshot
@@ -172,6 +172,13 @@ class ActorPool:
         self._actors: list[Any] = []
         self._rounds: list[Any] = []
 
+    def play_randomly(self) -> NDArray[Any]:
+        """Return observations of random play in an environment of this process."""
+        one = make_envs(self.spec.source, 1)
+        observations = play_randomly(one, self.spec.seed)
+        one.close()
+        return observations
+
     def start(self, born: int) -> None:
         """Start all actors, in place of those that there were."""
         for actor in self._actors:
@@ -287,7 +294,8 @@ class ClusterLoop:
 
     def begin(self) -> None:
         """Make initial parameters and an empty replay, and start actors."""
-        self.learner.begin(jax.random.split(jax.random.key(self.learner.seed), 3)[1])
+        key = jax.random.split(jax.random.key(self.learner.seed), 3)[1]
+        self.learner.begin(key, self.envs.play_randomly)
         self._start()
 
     def advance(self, to: int, should_stop: Callable[[], bool]) -> Iterator[Sequence[Episode]]:

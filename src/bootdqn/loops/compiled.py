@@ -37,7 +37,7 @@ class Exploration(NamedTuple):
     first_episode: Array
     """The number of the episode that first visited the state, from 1; 0 for none."""
     first_head: Array
-    """The head that was committed in that episode."""
+    """The head that was followed then."""
 
 
 class TrainState(NamedTuple):
@@ -198,8 +198,9 @@ def _run_episode(
     episode_mask = agent.draw_mask(mask_key)
 
     def step(carry, key: Array):
-        learner, replay, count, env_state, obs = carry
+        learner, replay, count, head, env_state, obs = carry
         act_key, env_key, mask_key, sample_key = jax.random.split(key, 4)
+        head = agent.keep_head(act_key, head)
         action = agent.act(act_key, learner.params, head, obs, agent.epsilon(count))
         env_state, out = env.step(env_key, env_state, action)
         discount = jnp.where(out.terminated, 0.0, jnp.float32(config.discount))
@@ -212,10 +213,10 @@ def _run_episode(
             lambda learner: (learner, UpdateMetrics(*[jnp.float32(0)] * 3)),
             learner,
         )
-        return (learner, replay, count, env_state, out.obs), (obs, out.reward, metrics)
+        return (learner, replay, count, head, env_state, out.obs), (obs, head, out.reward, metrics)
 
-    carry = (state.learner, state.replay, state.step, *env.reset(reset_key))
-    (learner, replay, count, env_state, _), (observations, rewards, updates) = jax.lax.scan(
+    carry = (state.learner, state.replay, state.step, head, *env.reset(reset_key))
+    (learner, replay, count, _, env_state, _), (observations, heads, rewards, updates) = jax.lax.scan(
         step, carry, jax.random.split(step_key, env.horizon)
     )
     num_updates = learner.updates - state.learner.updates
@@ -234,18 +235,19 @@ def _run_episode(
     exploration = state.exploration
     if env.encoding.num_states:
         episode = state.step // env.horizon + 1
-        exploration = _explored(exploration, observations, episode, head)
+        exploration = _explored(exploration, observations, episode, heads)
     return TrainState(key, learner, replay, count, exploration), metrics
 
 
-def _explored(exploration: Exploration, states: Array, episode: Array, head: Array) -> Exploration:
-    """Add the states [H] of an episode to what has been explored."""
+def _explored(exploration: Exploration, states: Array, episode: Array, heads: Array) -> Exploration:
+    """Add the states [H] of an episode, and the heads [H] that were followed, to what has been explored."""
     visits = exploration.visits.at[states].add(1)
     new = (exploration.visits == 0) & (visits > 0)
+    first_step = jnp.zeros_like(visits).at[states[::-1]].set(jnp.arange(len(states))[::-1])
     return Exploration(
         visits,
         jnp.where(new, episode, exploration.first_episode),
-        jnp.where(new, head, exploration.first_head),
+        jnp.where(new, heads[first_step], exploration.first_head),
     )
 
 

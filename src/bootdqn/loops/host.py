@@ -18,7 +18,7 @@ from jax import Array
 from numpy.typing import NDArray
 
 from bootdqn.core.config import AgentConfig
-from bootdqn.envs.vector import Envs
+from bootdqn.envs.vector import Envs, play_randomly
 from bootdqn.loops.learner import COLUMNS, HostLearner, Tick, result_of
 from bootdqn.loops.protocol import Episode, Snapshot
 from bootdqn.loops.slots import Slots, make_slot_policy, make_slots
@@ -71,6 +71,7 @@ class HostLoop:
         self._make_slots = jax.jit(lambda key: make_slots(key, config, envs.num_envs))
         self._act, self._begin, self._hold = jax.jit(policy.act), jax.jit(policy.begin), jax.jit(policy.hold)
         self._act_held, self._draw = jax.jit(policy.act_held), jax.jit(policy.draw)
+        self._redraws = config.redraw_probability > 0
         self._rounds = 0
         self._held_at = 0
 
@@ -92,7 +93,7 @@ class HostLoop:
         """Make initial parameters and an empty replay, and start episodes in all slots."""
         # One slot has the keys of a seed in the compiled loop.
         key, init_key, _ = jax.random.split(jax.random.key(self.learner.seed), 3)
-        self.learner.begin(init_key)
+        self.learner.begin(init_key, lambda: play_randomly(self.envs, self.learner.seed))
         self._slots: Slots = self._make_slots(key)
         self._reset()
 
@@ -117,7 +118,7 @@ class HostLoop:
                 self.settle()
             self._held = result_of(self._held)
             action, draws, self._slots = self._act_held(self._held, self._slots, self._obs, step)
-        if self._fresh.any():
+        if self._fresh.any() or self._redraws:
             self._heads = np.asarray(self._slots.head)
         actions = np.asarray(action)
         answer = self.envs.step(actions)

@@ -120,6 +120,7 @@ class HostLearner:
         """Updates from pictures that were begun in this process."""
         self.counters = Counters(0, 0, 0, 0, (0,) * config.num_heads)
         self._num_envs = num_envs
+        self._num_states = observations.encoding.num_states
         self._committed = config.acting == "committed_head"
         self._before_last_update = before_last_update
         self._pending: Tick | None = None
@@ -164,9 +165,18 @@ class HostLearner:
         in_frames = self.frames.memory_bytes if self.frames else 0
         return in_frames + sum(leaf.size * leaf.dtype.itemsize for leaf in leaves)
 
-    def begin(self, key: Array) -> None:
-        """Make initial parameters and an empty replay."""
-        self.learned = self._init(key)
+    def begin(self, key: Array, play_randomly: Callable[[], NDArray[Any]]) -> None:
+        """Make initial parameters and an empty replay.
+
+        Args:
+            key: the random key of the parameters.
+            play_randomly: returns observations of random play, for a prior that has to know their range.
+        """
+        learned = self._init(key)
+        if self.config.prior_scale > 0 and not self._num_states:
+            params = jax.jit(self.agent.fit_prior)(learned.learner.params, play_randomly())
+            learned = learned._replace(learner=learned.learner._replace(params=params))
+        self.learned = learned
 
     def take_in(self, tick: Tick) -> list[Episode]:
         """Count a tick, which becomes what there is to learn from; returns the episodes that ended."""

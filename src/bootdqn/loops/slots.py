@@ -61,8 +61,9 @@ def make_slots(key: Array, config: AgentConfig, num_envs: int, first: int = 0) -
 
 def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPolicy:
     """Make the functions by which an agent acts in `num_envs` slots."""
-    # Fewer heads act than there are: the others need not be held.
-    holds_some = config.acting == "committed_head" and num_envs < config.num_heads
+    # Fewer heads act than there are: the others need not be held, unless one of them may take over.
+    committed = config.acting == "committed_head" and config.redraw_probability == 0
+    holds_some = committed and num_envs < config.num_heads
 
     def begin_one(key: Array) -> Slots:
         key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
@@ -88,19 +89,22 @@ def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPo
         per_step = config.mask_per == "step"
         return Draws(jax.vmap(agent.draw_mask)(keys[:, 2]) if per_step else slots.mask, keys[0, 3])
 
-    def act_as(heads: Array, params: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
+    def act_now(
+        params: Params, slots: Slots, obs: Array, step: Array, *, held: bool
+    ) -> tuple[Array, Draws, Slots]:
         slots = slots._replace(ticks=slots.ticks + 1)
+        keys = tick_keys(slots)[:, 0]
+        slots = slots._replace(head=jax.vmap(agent.keep_head)(keys, slots.head))
+        heads = jnp.arange(num_envs) if held and holds_some else slots.head
         epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
-        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(
-            tick_keys(slots)[:, 0], params, heads, obs, epsilon
-        )
+        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(keys, params, heads, obs, epsilon)
         return actions, draw(slots), slots
 
     def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
         slots = jax.lax.cond(fresh.any(), begin, lambda slots, _: slots, slots, fresh)
-        return act_as(slots.head, params, slots, obs, step)
+        return act_now(params, slots, obs, step, held=False)
 
     def act_held(held: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
-        return act_as(jnp.arange(num_envs) if holds_some else slots.head, held, slots, obs, step)
+        return act_now(held, slots, obs, step, held=True)
 
     return SlotPolicy(act, begin, hold, act_held, draw)

@@ -30,6 +30,7 @@ AGENT_COLOURS: dict[str, str] = {
     "thompson": "#E69F00",
     "ensemble": "#009E73",
     "dqn": "#CC79A7",
+    "boot-prior": "#000000",
     "psrl": "#D55E00",
     "rlsvi": "#E69F00",
     "ucrl2": "#009E73",
