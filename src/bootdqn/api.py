@@ -44,7 +44,7 @@ ABSTAIN = -1
 
 
 class _Network(NamedTuple):
-    """What prediction needs."""
+    """The observations, actions and compiled function that prediction needs."""
 
     agent: Agent
     observations: Observations
@@ -374,4 +374,4 @@ def _host_config(config: RunConfig) -> RunConfig:
 
 
 def _say_nothing(text: str) -> None:
-    """Show nothing."""
+    """Take a message and show it to nobody."""

@@ -174,7 +174,7 @@ def test_runs_that_cannot_be_resumed_say_why(tmp_path, capsys):
     assert "is" in capsys.readouterr().err
     tiny("CartPole-v1").learn(60, out=tmp_path / "done")
     assert main(["resume", str(tmp_path / "done")]) == 2
-    assert "is finished; there is nothing to go on with" in capsys.readouterr().err
+    assert "is finished; there is nothing to resume" in capsys.readouterr().err
     before = (tmp_path / "done" / "run.json").read_bytes()
     with pytest.raises(UserError, match="is finished; there is nothing"):
         BootstrappedDQN.resume(tmp_path / "done")

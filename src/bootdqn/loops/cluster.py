@@ -85,7 +85,7 @@ class ActorProcess:
     """One actor of a cluster: plays in slots of its own, with parameters that it is sent."""
 
     def __init__(self, spec: ActorSpec, index: int, born: int):
-        """Make environments.
+        """Make the environments of this actor, and begin an episode in each.
 
         Args:
             spec: the specification that all actors share.
@@ -111,7 +111,7 @@ class ActorProcess:
         return describe_machine()
 
     def play(self, leaves: list[NDArray[Any]], step: int, ticks: int) -> list[Played]:
-        """Play some ticks.
+        """Play a round with the parameters that were sent, and return what happened in it.
 
         Args:
             leaves: the leaves of the parameters' tree.
@@ -353,7 +353,7 @@ class ClusterLoop:
         self.learner.require_finite()
 
     def snapshot(self) -> Snapshot:
-        """What the learner needs."""
+        """Return the state of the learner; actors are not asked for theirs."""
         return self.learner.snapshot()
 
     def restore(self, checkpoint: Checkpoint) -> None:

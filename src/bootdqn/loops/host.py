@@ -166,7 +166,7 @@ class HostLoop:
         return [int(word) >> 1 for word in sequence.generate_state(self.envs.num_envs)]
 
     def new_rows(self) -> Mapping[str, list[tuple[Any, ...]]]:
-        """None: `metrics.csv` is the only table."""
+        """Return nothing: a host loop fills no table but `metrics.csv`."""
         return {}
 
     def params(self) -> dict[int, Params]:

@@ -264,7 +264,7 @@ class HostLearner:
                 )
 
     def snapshot(self) -> Snapshot:
-        """Parameters, counters and replay."""
+        """Return parameters, counters and replay, in the form that checkpoints hold."""
         learned = self.learned
         arrays = named_arrays({"learner": learned.learner, "sums": learned.sums})
         if self.frames is not None:

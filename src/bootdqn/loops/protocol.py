@@ -108,7 +108,7 @@ class Loop(Protocol):
 
     @property
     def position(self) -> int:
-        """How far training is."""
+        """How far training has got, in what the loop counts."""
         ...
 
     @property

@@ -236,7 +236,7 @@ class SeedLoop(Generic[State, Metrics]):
         """Do nothing: every chunk is checked as it arrives."""
 
     def new_rows(self) -> Mapping[str, list[tuple[Any, ...]]]:
-        """None: `metrics.csv` is the only table."""
+        """Return nothing: a compiled loop fills no table but `metrics.csv`."""
         return {}
 
     def settle(self) -> None:

@@ -158,7 +158,7 @@ def _try_lock(path: Path) -> IO[bytes] | None:
 def require_unfinished(path: Path) -> None:
     """Raise `UserError` if a run is finished."""
     finished = read_json(path / "run.json").get("status") == "finished"
-    require(not finished, f"{path} is finished; there is nothing to go on with")
+    require(not finished, f"{path} is finished; there is nothing to resume")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class RayExecutor:
     """
 
     def __init__(self, address: str | None = None, *, gpu_bytes: int = 0):
-        """Join a cluster.
+        """Join a Ray cluster, or start one on this machine.
 
         Args:
             address: the address of its head, `auto` for the cluster that this machine belongs to, or None for a

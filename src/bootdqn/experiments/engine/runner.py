@@ -36,7 +36,7 @@ _SECONDS_BETWEEN_STATUS_UPDATES = 1.0
 
 
 class SweepEnd(NamedTuple):
-    """How a sweep ended."""
+    """What a sweep left behind: whether it is complete, and which trials failed."""
 
     complete: bool
     """Whether every trial has its result."""

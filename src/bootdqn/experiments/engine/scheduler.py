@@ -35,7 +35,7 @@ class Alive(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A worker is dead."""
+    """The message that a worker has died, with what is known of the reason."""
 
     why: str
     """One line that says what is known about its end."""

@@ -181,7 +181,7 @@ def _claims_table(by_trial: dict[str, list[CsvRow]]) -> str:
         "dropout is all but certain where there is data": "std on the data "
         + _listed({name: _cell(_fits(rows, "std_data")) for name, rows in fits.items()}),
     }
-    lines = ["| claim | what came out |", "|---|---|"]
+    lines = ["| claim | result |", "|---|---|"]
     return "\n".join(lines + [f"| {claim} | {result} |" for claim, result in results.items()])
 
 
