@@ -45,7 +45,7 @@ def test_heads_are_independent():
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(MASK_KINDS), st.sampled_from([1, 3, 10]), st.floats(0.05, 1.0), st.integers(0, 2**31 - 1))
+@given(st.sampled_from(MASK_KINDS), st.sampled_from([1, 10]), st.floats(0.05, 1.0), st.integers(0, 2**31 - 1))
 def test_shape_sign_and_repeatability(kind, num_heads, probability, seed):
     mask = make_mask(kind, num_heads, probability)
     first, second = mask(jax.random.key(seed)), mask(jax.random.key(seed))

@@ -41,7 +41,7 @@ def test_vote_of_one_head_is_its_greedy_action():
 
 
 @settings(max_examples=50, deadline=None)
-@given(hnp.arrays(np.float32, st.tuples(st.integers(1, 8), st.integers(2, 5)), elements=st.integers(-3, 3)))
+@given(hnp.arrays(np.float32, st.sampled_from([(1, 2), (3, 5), (8, 4)]), elements=st.integers(-3, 3)))
 def test_votes_are_a_sum_over_heads(q):
     votes = np.asarray(count_votes(jnp.asarray(q)))
     np.testing.assert_allclose(votes.sum(), q.shape[0], rtol=1e-5)

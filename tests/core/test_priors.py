@@ -72,9 +72,10 @@ def test_over_all_states_every_head_and_action_has_the_scale_and_no_mean(kind):
     [
         (Encoding("vector", 5), np.random.default_rng(0).normal(7, [0.01, 1, 100, 0, 1], (64, 5)).astype("f")),
         (Encoding("bytes", 6), np.random.default_rng(0).integers(0, 9, (64, 6)).astype(np.uint8)),
-        (
+        pytest.param(
             Encoding("pictures", 4 * 84 * 84),
             np.random.default_rng(0).integers(0, 256, (8, 4, 84, 84)).astype(np.uint8),
+            marks=pytest.mark.integration,
         ),
     ],
     ids=lambda x: getattr(x, "kind", ""),
@@ -119,14 +120,15 @@ def test_one_head_alone_says_what_it_says_among_all(encoding):
     agent = make_agent(AgentConfig(num_heads=3, hidden=(4,), prior_scale=5.0), encoding, 2)
     params = agent.init(KEY).params
     observations = jnp.arange(6) if encoding.num_states else jax.random.normal(KEY, (6, 2))
-    for obs in observations:
-        q = agent.belief(params, obs).q
-        chosen = [int(agent.act(KEY, params, jnp.int32(head), obs, None)) for head in range(3)]
+    act = jax.jit(lambda params, head, obs: agent.act(KEY, params, head, obs, None))
+    some = params.only(jnp.array([2, 0]))
+    for obs, q in zip(observations, values_of(agent, params, observations), strict=True):
+        chosen = [int(act(params, head, obs)) for head in range(3)]
         assert chosen == q.argmax(axis=1).tolist()
-        kept = [int(agent.act(KEY, params.only(jnp.array([2, 0])), jnp.int32(i), obs, None)) for i in range(2)]
-        assert kept == [chosen[2], chosen[0]]
+        assert [int(act(some, head, obs)) for head in range(2)] == [chosen[2], chosen[0]]
 
 
+@pytest.mark.integration
 def test_a_batch_of_pictures_is_learned_from_with_its_prior():
     """The fast way through a batch has the loss of the values that a belief shows."""
     config = AgentConfig(

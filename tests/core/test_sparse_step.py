@@ -30,16 +30,11 @@ def transitions(states, seed=0):
     )
 
 
-def agents(batch_size, **options):
+def agents(batch_size):
     """The agent with a sparse step, and with a dense one."""
-    return [
-        make_agent(
-            AgentConfig(**{**OPTIONS, **options}, batch_size=batch_size, sparse_step=sparse),
-            Encoding("one_hot", NUM_STATES),
-            2,
-        )
-        for sparse in (True, False)
-    ]
+    configs = (AgentConfig(**OPTIONS, batch_size=batch_size, sparse_step=sparse) for sparse in (True, False))
+    made = [make_agent(config, Encoding("one_hot", NUM_STATES), 2) for config in configs]
+    return [agent._replace(init=jax.jit(agent.init), update=jax.jit(agent.update)) for agent in made]
 
 
 def test_where_every_row_is_touched_the_gradient_is_the_dense_one():
