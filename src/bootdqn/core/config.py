@@ -144,7 +144,7 @@ AGENTS: dict[str, AgentConfig] = {
     ),
 }
 """Named configurations of the agent. Those of the paper have the best settings of the grid that `chain-tuning`
-tries for all. `boot-prior` has random functions in place of wide output biases, else bsuite's settings."""
+tries for all. `boot-prior` has random functions in place of wide output biases, and was tried on DeepSea alone."""
 
 _FOR_GYMNASIUM: dict[str, Any] = {  # found on CartPole
     "trunk_hidden": (256,),
