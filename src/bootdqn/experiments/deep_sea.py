@@ -21,7 +21,7 @@ _SIZES: dict[Preset, tuple[int, ...]] = {"smoke": (3, 4), "quick": (6, 8, 10), "
 _EPISODES: dict[Preset, int] = {"smoke": 50, "quick": 1000, "paper": 10_000}
 
 
-def sweep(preset: Preset) -> list[Trial]:
+def sweep_agent(preset: Preset, agent: str) -> list[Trial]:
     """Make the trials of every size in both variants, with one seed each as in bsuite, small sizes first."""
     return [
         Trial(
@@ -29,14 +29,19 @@ def sweep(preset: Preset) -> list[Trial]:
             RunConfig(
                 loop="compiled",
                 env=f"deep_sea:{size}{options}",
-                agent_name="boot",
-                agent=AGENTS["boot"],
+                agent_name=agent,
+                agent=AGENTS[agent],
                 episodes=_EPISODES[preset],
             ),
         )
         for size in _SIZES[preset]
         for name, options in {"deterministic": "", "stochastic": ",stochastic"}.items()
     ]
+
+
+def sweep(preset: Preset) -> list[Trial]:
+    """Make the trials of the paper's agent."""
+    return sweep_agent(preset, "boot")
 
 
 def run(config: RunConfig, context: Context) -> list[ResultRow] | None:
@@ -83,7 +88,8 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     groups = {name: group for name, group in groups.items() if group}
     series = labelled_series(groups, _size, _solved_at)
     panel = Panel("", "size N", series, bound=lambda n: 100 + 2.0**n, bound_label="100 + 2^N")
-    save_times_to_learn(stem, "bsuite's DeepSea", [panel], cap=episode_limit(rows), ylabel="episodes to solve")
+    title = f"bsuite's DeepSea: {rows[0]['agent']}"
+    save_times_to_learn(stem, title, [panel], cap=episode_limit(rows), ylabel="episodes to solve")
     scores = ", ".join(f"{name} {_score(group):.2f}" for name, group in groups.items())
     solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
     return "\n".join(
