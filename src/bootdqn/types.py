@@ -78,9 +78,9 @@ class Agent(NamedTuple):
 
     init: Callable[[Array], Learner]
     """(key) -> learner with initial parameters."""
-    fit_prior: Callable[[Params, Array], Params]
-    """(params, observations [N, ...]) -> params whose prior has its scale over these observations; a prior over
-    states has it over all states, and stays as it is."""
+    fit: Callable[[Params, Array, Array, Array], Params]
+    """(params, observations [N, ...], bounds of the encoded ones, low and high [size]) -> params whose inputs and
+    prior have their scales; a prior over states has it over all states, and stays as it is."""
     draw_head: Callable[[Array], Array]
     """(key) -> the head that is followed for an episode."""
     keep_head: Callable[[Array, Array], Array]

@@ -292,6 +292,8 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"discount": 1.01}, "discount must be in"),
         ({"initial_spread": float("inf")}, "initial_spread must be finite"),
         ({"prior_scale": -1.0}, "prior_scale must be finite and not negative, got -1.0"),
+        ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
+        ({"n_steps": 200, "replay_capacity": 100}, r"n_steps \(200\) must not exceed replay_capacity \(100\)"),
         ({"redraw_probability": 1.1}, r"redraw_probability must be in \[0, 1\], got 1.1"),
         ({"redraw_probability": 0.1, "acting": "vote"}, "redraw_probability is for the acting committed_head"),
         ({"target_period_updates": 10**11}, r"target_period_updates must be below 2\*\*31"),

@@ -1,5 +1,7 @@
 """Random functions that are added to what heads learn: their numbers, their scale, and that they stay the same."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,6 +21,11 @@ STATES = {"one_hot": 30, "thermometer": 12}
 def values_of(agent, params, observations):
     """Values [N, K, A] of a batch of observations."""
     return np.asarray(jax.vmap(lambda obs: agent.belief(params, obs).q)(observations))
+
+
+def no_bounds(size):
+    """Bounds of inputs that have none."""
+    return jnp.full(size, -jnp.inf), jnp.full(size, jnp.inf)
 
 
 def without_learned(params):
@@ -83,7 +90,7 @@ def test_over_all_states_every_head_and_action_has_the_scale_and_no_mean(kind):
 def test_over_the_observations_that_it_was_shown_so_has_any_other(encoding, observations):
     options = {"hidden": (8,), "num_heads": 3, "prior_scale": 0.5}
     agent = make_agent(AgentConfig(**options), encoding, 2, kernels=False)
-    params = agent.fit_prior(agent.init(KEY).params, jnp.asarray(observations))
+    params = agent.fit(agent.init(KEY).params, jnp.asarray(observations), *no_bounds(encoding.size))
     values = values_of(agent, without_learned(params), observations)
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-3)
     np.testing.assert_allclose(values.std(axis=0), 0.5, rtol=1e-3)
@@ -92,7 +99,7 @@ def test_over_the_observations_that_it_was_shown_so_has_any_other(encoding, obse
 def test_an_observation_that_never_changes_has_no_prior():
     """Nothing is divided by the rounding of a standard deviation that should be 0."""
     agent = make_agent(AgentConfig(num_heads=3, prior_scale=2.0), VECTOR, 2)
-    params = agent.fit_prior(agent.init(KEY).params, jnp.full((40, 2), 0.3))
+    params = agent.fit(agent.init(KEY).params, jnp.full((40, 2), 0.3), *no_bounds(2))
     np.testing.assert_allclose(values_of(agent, without_learned(params), jnp.full((1, 2), 0.3)), 0)
 
 
@@ -100,7 +107,7 @@ def test_an_observation_that_never_changes_has_no_prior():
 def test_a_thousand_updates_leave_it_alone(options):
     _, agent = small_agent(prior_scale=1.0, target_period_updates=10, learning_rate=0.01, **options)
     learner = agent.init(KEY)
-    learner = learner._replace(params=agent.fit_prior(learner.params, batch(3, 50).obs))
+    learner = learner._replace(params=agent.fit(learner.params, batch(3, 50).obs, *no_bounds(2)))
     update = jax.jit(agent.update)
     after = learner
     for seed in range(1000):
@@ -138,7 +145,7 @@ def test_a_batch_of_pictures_is_learned_from_with_its_prior():
     rng = np.random.default_rng(0)
     obs, next_obs = (jnp.asarray(rng.integers(0, 256, (3, 4, 84, 84)).astype(np.uint8)) for _ in range(2))
     learner = agent.init(KEY)
-    params = agent.fit_prior(learner.params, obs)
+    params = agent.fit(learner.params, obs, *no_bounds(math.prod(obs.shape[1:])))
     assert isinstance(params.prior, PriorNetwork)
     action, reward = jnp.array([0, 2, 1]), jnp.array([1.0, 0.0, -1.0])
     transitions = Transition(obs, action, reward, jnp.full(3, 0.9), next_obs, jnp.ones((3, 2)))

@@ -16,14 +16,15 @@ from small_runs import TINY, host_loop, ring
 
 
 @pytest.mark.integration  # with the optimizations that users get
-@pytest.mark.parametrize("redraw_probability", [0.0, 0.3])
-def test_a_chain_through_both_loops_learns_the_same(redraw_probability):
+@pytest.mark.parametrize(("redraw_probability", "n_steps"), [(0.0, 1), (0.3, 1), (0.0, 3)])
+def test_a_chain_through_both_loops_learns_the_same(redraw_probability, n_steps):
     config = dataclasses.replace(
         AGENTS["boot"],
         num_heads=4,
         hidden=(16,),
         learning_start_steps=30,
         redraw_probability=redraw_probability,
+        n_steps=n_steps,
     )
     env, episodes = make_env("chain:5"), 12
     compiled = make_compiled_loop(env, config, seeds=(7,), episodes=episodes)

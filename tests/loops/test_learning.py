@@ -7,9 +7,9 @@ import bootdqn
 pytestmark = pytest.mark.learn
 
 
-def seeds_that_learn(env, agent, episodes=500, num_seeds=5):
+def seeds_that_learn(env, agent, episodes=500, num_seeds=5, **options):
     """How many seeds learn in so many episodes; an agent that dithers is judged without."""
-    learned = bootdqn.train(env, agent, episodes=episodes, num_seeds=num_seeds).episodes_to_learn()
+    learned = bootdqn.train(env, agent, episodes=episodes, num_seeds=num_seeds, **options).episodes_to_learn()
     return sum(episode is not None for episode in learned.values())
 
 
@@ -30,10 +30,8 @@ def test_dqn_learns_a_short_chain_and_not_a_longer_one():
     assert seeds_that_learn("chain:30,scrambled", "dqn") <= 2
 
 
-def test_only_a_committed_head_is_reliable_on_a_longer_scrambled_chain():
-    """What `make demo` shows: each agent with its own best hyperparameters."""
-    env, episodes = "chain:50,scrambled", 1000
-    others = {agent: seeds_that_learn(env, agent, episodes) for agent in ("thompson", "ensemble", "dqn")}
-    boot = seeds_that_learn(env, "boot", episodes)
-    assert boot >= 4
-    assert max(others.values()) < boot, others
+def test_heads_that_are_followed_explore_and_their_vote_does_not():
+    """DeepSea-14, with the same priors for all; what differs is who acts."""
+    heads = {"num_heads": 10, "batch_size": 64}
+    assert seeds_that_learn("deep_sea:14", "boot-prior", 400, num_seeds=3, **heads) == 3
+    assert seeds_that_learn("deep_sea:14", "boot-prior", 400, num_seeds=3, **heads, acting="vote") == 0

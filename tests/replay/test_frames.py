@@ -110,6 +110,63 @@ def test_equals_a_list_of_whole_transitions(events, num_slots, ticks_of_room, re
         assert len(found) == len(expected)  # 640 draws miss none
 
 
+@pytest.mark.parametrize("num_slots", [1, 2])
+@pytest.mark.parametrize("n_steps", [2, 3, 6])
+def test_sums_over_steps_are_those_of_a_loop(num_slots, n_steps):
+    """Rows of every slot, as a list; the frame of a row tells its tick."""
+    rng = np.random.default_rng(n_steps)
+    replay = FrameReplay(40 * num_slots, num_slots=num_slots, num_heads=1, shape=SHAPE)
+    rows: list[list[tuple[bool, bool, float, float]]] = [[] for _ in range(num_slots)]
+    fresh, over = np.ones(num_slots, bool), np.zeros(num_slots, bool)
+    for tick in range(120):
+        frame = np.full((num_slots, *SHAPE), tick + 1, np.uint8)
+        if tick in (50, 90) and not over.any():  # all episodes are broken off where they are
+            replay.close(frame)
+            for slot in rows:
+                slot.append((False, False, 0.0, 0.0))
+            fresh, over = np.ones(num_slots, bool), np.zeros(num_slots, bool)
+            continue
+        reward, gone = rng.integers(1, 9, num_slots).astype(float), rng.random(num_slots) < 0.1
+        discount = np.where(gone, 0.0, 0.5)
+        replay.add(
+            frame,
+            fresh=fresh,
+            action=np.zeros(num_slots, np.int32),
+            reward=reward,
+            discount=discount,
+            mask=np.ones((num_slots, 1)),
+            acted=~over,
+        )
+        for index, slot in enumerate(rows):
+            slot.append((bool(fresh[index]), not over[index], reward[index], discount[index]))
+        # Episodes end by a time limit, or with half of what is gone; the other half are lives.
+        ends = rng.random(num_slots) < np.where(gone, 0.5, 0.05)
+        fresh, over = over, ~over & ends
+
+    def expected(slot: list[tuple[bool, bool, float, float]], first: int) -> tuple[float, float, int]:
+        total, product, row = 0.0, 1.0, first
+        while row < first + n_steps:
+            total, product, row = total + product * slot[row][2], product * slot[row][3], row + 1
+            is_made = row + 1 < len(slot) and slot[row][1] and not slot[row + 1][0]
+            if not product or not is_made:
+                break
+        return total, product, row
+
+    found = set()
+    for _ in range(60):
+        batch = replay.sample(rng, 16, n_steps)
+        assert batch.frames.shape[1] == 2 * STACK
+        for frames, reward, discount in zip(batch.frames, batch.reward, batch.discount, strict=True):
+            first, last = int(frames[STACK - 1, 0, 0]) - 1, int(frames[-1, 0, 0]) - 1
+            assert (reward, discount, last) in {expected(slot, first) for slot in rows}
+            # Both stacks hold consecutive frames, behind black ones of before the episode.
+            for stack in (frames[:STACK, 0, 0], frames[STACK:, 0, 0]):
+                kept = stack[stack > 0].astype(int)
+                assert (np.diff(kept) == 1).all()
+            found.add(first)
+    assert len(found) > 20
+
+
 def test_sampling_is_uniform_over_what_can_be_sampled():
     replay = FrameReplay(64, num_slots=1, num_heads=1, shape=SHAPE)
     for step in range(100):

@@ -103,17 +103,18 @@ def test_a_damaged_checkpoint_is_passed_over_to_the_same_end(tmp_path):
 
 
 @pytest.mark.integration
-def test_priors_and_redrawn_heads_survive_a_kill(tmp_path):
-    agent = dataclasses.replace(GYM_AGENTS["boot-prior"], **TINY, redraw_probability=0.2)
+def test_priors_scales_returns_and_redrawn_heads_survive_a_kill(tmp_path):
+    options = {"redraw_probability": 0.2, "scale_inputs": True, "n_steps": 4}
+    agent = dataclasses.replace(GYM_AGENTS["boot-prior"], **TINY, **options)
     options = {"agent": agent, "agent_name": "boot-prior", "evaluate_every_steps": 0}
     whole = small_run(tmp_path / "whole", **options)
-    fitted = whole.loop.params()[0].prior
+    fitted = whole.loop.params()[0].prior, whole.loop.params()[0].inputs
     assert whole.train()
-    assert trees_equal(whole.loop.params()[0].prior, fitted)
+    assert trees_equal((whole.loop.params()[0].prior, whole.loop.params()[0].inputs), fitted)
     cut = small_run(tmp_path / "cut", **options)
     advance(cut, 230)
     again = resumed(tmp_path / "cut")
-    assert trees_equal(again.loop.params()[0].prior, fitted)
+    assert trees_equal((again.loop.params()[0].prior, again.loop.params()[0].inputs), fitted)
     assert again.train()
     assert state_at_the_end(tmp_path / "cut") == state_at_the_end(tmp_path / "whole")
     for name in ("metrics.csv", "models/last.safetensors"):

@@ -16,7 +16,18 @@ from bootdqn.core.config import AgentConfig
 from bootdqn.core.conv_trunk import PICTURES, make_picture_trunk
 from bootdqn.core.kernels import why_not
 from bootdqn.core.masks import make_mask
-from bootdqn.core.networks import PriorNetwork, QNetwork, make_heads, make_mlp_trunk, make_prior, normalised
+from bootdqn.core.networks import (
+    InputScale,
+    PriorNetwork,
+    QNetwork,
+    fitted_scale,
+    make_heads,
+    make_mlp_trunk,
+    make_prior,
+    normalised,
+    trained_part,
+    with_fixed_part,
+)
 from bootdqn.core.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
 from bootdqn.core.update import copy_to_target, has_table, make_gradient, make_optimizer
 from bootdqn.errors import require
@@ -50,6 +61,7 @@ def make_network(
         require(not config.trunk_hidden, "pictures have a trunk of convolutions: trunk_hidden must be empty")
         trunk = partial(make_picture_trunk, kernels=kernels)
     lookup = encoding.kind == "one_hot" and trunk is None and not config.trunk_hidden
+    scales = config.scale_inputs and encoding.kind in ("vector", "bytes")
 
     def network(key: Array) -> QNetwork:
         trunk_key, head_key = jax.random.split(key)
@@ -75,7 +87,10 @@ def make_network(
             lookup=lookup,
             unit_fan_in=config.unit_fan_in,
         )
-        return QNetwork(encoding, shared, heads, scale, prior)
+        inputs = None
+        if scales:
+            inputs = InputScale(jnp.zeros(encoding.size), jnp.ones(encoding.size))
+        return QNetwork(encoding, shared, heads, scale, prior, inputs)
 
     return network
 
@@ -123,15 +138,17 @@ def make_agent(
 
     def init(key: Array) -> Learner:
         params = eqx.filter(network(key), eqx.is_inexact_array)
-        trained = replace(params, prior=None)
+        trained = trained_part(params)
         return Learner(params, jax.tree.map(jnp.copy, trained), optimizer.init(trained), jnp.int32(0))
 
-    def fit_prior(params: Params, observations: Array) -> Params:
-        prior = eqx.combine(params, static).prior
-        if not isinstance(prior, PriorNetwork):
-            return params
-        prior = normalised(prior, observations, config.prior_scale)
-        return replace(params, prior=eqx.filter(prior, eqx.is_inexact_array))
+    def fit(params: Params, observations: Array, low: Array, high: Array) -> Params:
+        network = eqx.combine(params, static)
+        inputs, prior = network.inputs, network.prior
+        if inputs is not None:
+            inputs = fitted_scale(jax.vmap(encoding)(observations), low, high)
+        if isinstance(prior, PriorNetwork):
+            prior = normalised(prior, observations, config.prior_scale, inputs)
+        return replace(params, prior=eqx.filter(prior, eqx.is_inexact_array), inputs=inputs)
 
     def draw_head(key: Array) -> Array:
         return jax.random.randint(key, (), 0, config.num_heads)
@@ -162,17 +179,18 @@ def make_agent(
 
     def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics]:
         gradient, metrics = find_gradient(learner.params, learner.target_params, batch)
-        trained, opt_state = optimizer.step(replace(learner.params, prior=None), learner.opt_state, gradient)
+        trained, opt_state = optimizer.step(trained_part(learner.params), learner.opt_state, gradient)
         updates = learner.updates + 1
         target_params = jax.lax.cond(
             updates % config.target_period_updates == 0,
             lambda: copy_to_target(trained, learner.target_params, opt_state),
             lambda: learner.target_params,
         )
-        return Learner(replace(trained, prior=learner.params.prior), target_params, opt_state, updates), metrics
+        params = with_fixed_part(trained, learner.params)
+        return Learner(params, target_params, opt_state, updates), metrics
 
     def belief(params: Params, obs: Array) -> Belief:
         return summarise_belief(values(params, obs))
 
     draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
-    return Agent(init, fit_prior, draw_head, keep_head, act, greedy, draw_mask, epsilon, update, belief, used)
+    return Agent(init, fit, draw_head, keep_head, act, greedy, draw_mask, epsilon, update, belief, used)

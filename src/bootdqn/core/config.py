@@ -30,6 +30,8 @@ class AgentConfig:
     prior_scale: float = 0.0
     """Standard deviation over observations, in units of value, of the fixed random function that is added to the
     values of every head; 0 for none."""
+    scale_inputs: bool = False
+    """Whether vectors and bytes are scaled, by the bounds of their space or by random play before training."""
     unit_fan_in: bool = False
     """Whether initial weights of a one-hot observation are as large as if it had one entry, so that heads tell
     states apart from the start; it has one that is not 0."""
@@ -56,6 +58,9 @@ class AgentConfig:
     """Discount factor gamma of future rewards."""
     double_q: bool = True
     """Whether the online network chooses the next action, which the target network values."""
+    n_steps: int = 1
+    """Steps of an episode whose rewards are summed before the value of the next observation takes over. More of
+    them spread rewards faster, but count what was done after the first action as if it were the policy."""
     clip_rewards: bool = False
     """Whether to learn from rewards clipped to [-1, 1]; reported returns are not clipped."""
     loss: LossKind = "squared"
@@ -103,20 +108,30 @@ class AgentConfig:
         for name in ("learning_rate", "initial_spread", "prior_scale"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
-        at_least_one = ("batch_size", "replay_capacity", "learning_period_steps", "target_period_updates")
+        at_least_one = (
+            "batch_size",
+            "replay_capacity",
+            "learning_period_steps",
+            "target_period_updates",
+            "n_steps",
+        )
         for name in (*at_least_one, "epsilon_anneal_steps", "learning_start_steps"):
             value, least = getattr(self, name), int(name in at_least_one)
             require(value >= least, f"{name} must be at least {least}, got {value}")
             require(value < 2**31, f"{name} must be below 2**31, got {value}")
         require(not self.sparse_step or self.optimizer == "adam", "sparse_step is for the adam optimizer")
-        require(
-            self.batch_size <= self.replay_capacity,
-            f"batch_size ({self.batch_size}) must not exceed replay_capacity ({self.replay_capacity})",
-        )
+        for name in ("batch_size", "n_steps"):
+            value, most = getattr(self, name), self.replay_capacity
+            require(value <= most, f"{name} ({value}) must not exceed replay_capacity ({most})")
         require(
             self.epsilon_start == self.epsilon_end or self.epsilon_anneal_steps > 0,
             f"epsilon goes from {self.epsilon_start} to {self.epsilon_end}: give epsilon_anneal_steps",
         )
+
+    @property
+    def sums_rewards(self) -> bool:
+        """Whether rewards are summed over several steps, so that they are clipped before that and not after."""
+        return self.n_steps > 1
 
     @property
     def dithers(self) -> bool:

@@ -85,18 +85,53 @@ class StackedTable(eqx.Module):
         return jnp.take(self.weight, index, axis=0, mode="fill", fill_value=0)
 
 
+class InputScale(eqx.Module):
+    """A fixed affine map of the encoded observation, which brings its entries to comparable ranges."""
+
+    shift: Array
+    """What is added to every entry [size]."""
+    scale: Array
+    """What that is then multiplied by [size]."""
+
+    def __call__(self, x: Array) -> Array:
+        """Scale one encoded observation [size]."""
+        return (x + self.shift) * self.scale
+
+
+def fitted_scale(inputs: Array, low: Array, high: Array) -> InputScale:
+    """Choose the scale that maps the range of every input to [-1, 1].
+
+    The range is that of its bounds, or what was observed where it has none. An entry without bounds that never
+    changed is scaled as the widest of those without, since nothing is known of it.
+
+    Args:
+        inputs: encoded observations [N, size].
+        low: the least value of every entry [size]; -inf where there is none.
+        high: the largest value of every entry [size]; inf where there is none.
+    """
+    bounded = jnp.isfinite(low) & jnp.isfinite(high) & (high > low)
+    low, high = jnp.where(bounded, low, inputs.min(axis=0)), jnp.where(bounded, high, inputs.max(axis=0))
+    half = (high - low) / 2
+    varies = half > 1e-6 * (1 + jnp.abs(low))
+    widest = jnp.max(half, initial=0.0, where=varies & ~bounded)
+    half = jnp.where(varies, half, jnp.where(widest > 0, widest, 1.0))
+    return InputScale(-(low + high) / 2, 1 / half)
+
+
 class PriorTable(eqx.Module):
     """A fixed random function per head of an observation that is the index of a state; 0 beyond the last."""
 
     values: Array
     """The function's values [S, K, A]."""
 
-    def __call__(self, obs: Array) -> Array:
-        """Compute the values [K, A] of one state."""
+    def __call__(self, obs: Array, inputs: InputScale | None = None) -> Array:
+        """Compute the values [K, A] of one state, whose index has no scale."""
+        del inputs
         return self.values.at[obs].get(mode="fill", fill_value=0)
 
-    def of_head(self, head: Array, obs: Array) -> Array:
+    def of_head(self, head: Array, obs: Array, inputs: InputScale | None = None) -> Array:
         """Compute the values [A] of one state under one head."""
+        del inputs
         return self.values.at[obs, head].get(mode="fill", fill_value=0)
 
     def only(self, heads: Array) -> PriorTable:
@@ -118,16 +153,16 @@ class PriorNetwork(eqx.Module):
     scale: Array
     """What that is then multiplied by [K, A]."""
 
-    def __call__(self, obs: Array) -> Array:
-        """Compute the values [K, A] of one observation."""
-        x = self._features(obs)
+    def __call__(self, obs: Array, inputs: InputScale | None = None) -> Array:
+        """Compute the values [K, A] of one observation, by the scale of the network's inputs."""
+        x = self._features(obs, inputs)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer(x))
         return (self.layers[-1](x) + self.shift) * self.scale
 
-    def of_head(self, head: Array, obs: Array) -> Array:
+    def of_head(self, head: Array, obs: Array, inputs: InputScale | None = None) -> Array:
         """Compute the values [A] of one observation under one head."""
-        x = self._features(obs)
+        x = self._features(obs, inputs)
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(head, x))
         return (self.layers[-1].one(head, x) + self.shift[head]) * self.scale[head]
@@ -137,11 +172,18 @@ class PriorNetwork(eqx.Module):
         layers = tuple(layer.only(heads) for layer in self.layers)
         return replace(self, layers=layers, shift=self.shift[heads], scale=self.scale[heads])
 
-    def _features(self, obs: Array) -> Array:
-        return obs if self.encoding is None else self.trunk(self.encoding(obs))
+    def _features(self, obs: Array, inputs: InputScale | None) -> Array:
+        return obs if self.encoding is None else self.trunk(_encoded(self.encoding, inputs, obs))
 
 
-def normalised(prior: PriorNetwork, observations: Array, scale: float) -> PriorNetwork:
+def _encoded(encoding: Encoding, inputs: InputScale | None, obs: Array) -> Array:
+    """Encode one observation as the input of a trunk."""
+    return encoding(obs) if inputs is None else inputs(encoding(obs))
+
+
+def normalised(
+    prior: PriorNetwork, observations: Array, scale: float, inputs: InputScale | None = None
+) -> PriorNetwork:
     """Make every head's function of every action have mean 0 and a given standard deviation over observations.
 
     A mean would be a preference for an action in all states, which makes policies that always do the same.
@@ -150,9 +192,10 @@ def normalised(prior: PriorNetwork, observations: Array, scale: float) -> PriorN
         prior: the random functions.
         observations: observations [N, ...].
         scale: the standard deviation.
+        inputs: the scale of the network's inputs.
     """
     raw = replace(prior, shift=jnp.zeros_like(prior.shift), scale=jnp.ones_like(prior.scale))
-    values = jax.vmap(raw)(observations)
+    values = jax.vmap(lambda obs: raw(obs, inputs))(observations)
     spread = values.std(axis=0)
     # A function that is the same for all observations, but for rounding, says nothing of them.
     useful = spread > 1e-6 * jnp.abs(values).max()
@@ -172,6 +215,8 @@ class QNetwork(eqx.Module):
     """Factor of the gradient that flows from the heads into the trunk."""
     prior: PriorTable | PriorNetwork | None = None
     """The fixed function of every head that is added to its values; None for none."""
+    inputs: InputScale | None = None
+    """The fixed scale of what the trunk reads; None for none."""
 
     def __call__(self, obs: Array) -> Array:
         """Compute values of all actions under all heads [K, A] for one observation."""
@@ -179,17 +224,18 @@ class QNetwork(eqx.Module):
 
     def with_prior(self, values: Array, obs: Array) -> Array:
         """Add the prior's values of one observation to what the heads have learned of it [K, A]."""
-        return values if self.prior is None else values + self.prior(obs)
+        return values if self.prior is None else values + self.prior(obs, self.inputs)
 
     def with_priors(self, values: Array, obs: Array) -> Array:
         """Add the prior's values of a batch of observations to what the heads have learned of it [N, K, A]."""
-        return values if self.prior is None else values + jax.vmap(self.prior)(obs)
+        prior, inputs = self.prior, self.inputs
+        return values if prior is None else values + jax.vmap(lambda one: prior(one, inputs))(obs)
 
     def features(self, obs: Array) -> Array:
         """Compute what the heads read: the trunk's features [F], or the observed index where they look it up."""
         if isinstance(self.layers[0], StackedTable):
             return obs
-        return scale_gradient(self.trunk(self.encoding(obs)), self.trunk_gradient_scale)
+        return scale_gradient(self.trunk(_encoded(self.encoding, self.inputs, obs)), self.trunk_gradient_scale)
 
     def features_of_batch(self, obs: Array) -> Array:
         """Compute what the heads read of a batch of observations [N, ...]: the trunk's features [N, F]."""
@@ -213,12 +259,22 @@ class QNetwork(eqx.Module):
         for layer in self.layers[:-1]:
             x = jax.nn.relu(layer.one(index, x))
         learned = self.layers[-1].one(index, x)
-        return learned if self.prior is None else learned + self.prior.of_head(index, obs)
+        return learned if self.prior is None else learned + self.prior.of_head(index, obs, self.inputs)
 
     def only(self, heads: Array) -> QNetwork:
         """Keep some heads alone; works on parameters without the rest of the network, too."""
         prior = None if self.prior is None else self.prior.only(heads)
         return replace(self, layers=tuple(layer.only(heads) for layer in self.layers), prior=prior)
+
+
+def trained_part(params: QNetwork) -> QNetwork:
+    """Leave out of parameters what no update changes."""
+    return replace(params, prior=None, inputs=None)
+
+
+def with_fixed_part(trained: QNetwork, params: QNetwork) -> QNetwork:
+    """Add to trained parameters what no update changes, from other parameters that have it."""
+    return replace(trained, prior=params.prior, inputs=params.inputs)
 
 
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:

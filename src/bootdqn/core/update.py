@@ -17,7 +17,7 @@ from jax import Array
 
 from bootdqn.core.kernels import OuterProducts, centred_rmsprop
 from bootdqn.core.losses import error_loss, pick, td_target
-from bootdqn.core.networks import QNetwork, StackedLinear, StackedTable
+from bootdqn.core.networks import QNetwork, StackedLinear, StackedTable, trained_part, with_fixed_part
 from bootdqn.types import Params, Transition, UpdateMetrics
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def make_gradient(
     def losses_of(q: Array, next_q: Array, next_target_q: Array, transition: Transition) -> tuple[Array, Array]:
         """Compute the losses and the predicted values of all heads [K] for one transition."""
         predicted = pick(q, transition.action)
-        reward = jnp.clip(transition.reward, -1, 1) if config.clip_rewards else transition.reward
+        clips = config.clip_rewards and not config.sums_rewards  # else each was clipped before they were summed
+        reward = jnp.clip(transition.reward, -1, 1) if clips else transition.reward
         target = td_target(reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
         return transition.mask * error_loss(target - predicted, config.loss), predicted
 
@@ -54,11 +55,10 @@ def make_gradient(
         return per_head.sum(), UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
 
     def by_transition(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
-        prior = params.prior
-        target = eqx.combine(replace(target_params, prior=prior), static)
+        target = eqx.combine(with_fixed_part(target_params, params), static)
 
         def loss(trained: Params) -> tuple[Array, UpdateMetrics]:
-            online = eqx.combine(replace(trained, prior=prior), static)
+            online = eqx.combine(with_fixed_part(trained, params), static)
 
             def of_one(transition: Transition) -> tuple[Array, Array]:
                 q = online(transition.obs)
@@ -67,7 +67,7 @@ def make_gradient(
 
             return total(*jax.vmap(of_one)(batch))
 
-        return jax.grad(loss, has_aux=True)(replace(params, prior=None))
+        return jax.grad(loss, has_aux=True)(trained_part(params))
 
     def by_batch(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
         """Compute the gradient with the heads' first layer as products, or as a lookup, of the whole batch.
@@ -75,7 +75,7 @@ def make_gradient(
         Its weights take longer to read than to multiply: they are read once for both observations.
         """
         online = eqx.combine(params, static)
-        target = eqx.combine(replace(target_params, prior=params.prior), static)
+        target = eqx.combine(with_fixed_part(target_params, params), static)
         first, *above = online.layers
 
         def features_of(trunk: Params) -> Array:
@@ -108,7 +108,7 @@ def make_gradient(
             else:
                 weight = jnp.tensordot(left, features, axes=(0, 0))
         layers = (replace(first, weight=weight, bias=left.sum(axis=0)), *above)
-        return replace(params, trunk=trunk, layers=layers, prior=None), metrics
+        return replace(trained_part(params), trunk=trunk, layers=layers), metrics
 
     looks_up = config.sparse_step and has_table(static)
     return by_batch if looks_up or static.encoding.kind == "pictures" else by_transition

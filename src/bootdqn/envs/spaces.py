@@ -15,6 +15,8 @@ from bootdqn.types import Encoding
 
 Layout = dict[str, Any]
 """The part of a space that matters here, as JSON, which is stored in model files."""
+_LARGEST_BOUND = 1e6
+"""Bounds beyond this stand for none: spaces write the largest float where they mean infinity."""
 _SUPPORTED = "Box, Discrete, MultiBinary, MultiDiscrete, and Tuple and Dict of these"
 
 
@@ -55,12 +57,13 @@ class Observations:
     space has by itself, are bytes that keep their shape.
     """
 
-    def __init__(self, layout: Layout, encoding: Encoding | None = None):
+    def __init__(self, layout: Layout, encoding: Encoding | None = None, space: spaces.Space[Any] | None = None):
         """Prepare for a layout.
 
         Args:
             layout: the layout of the observation space.
             encoding: the encoding of rows, if not the one that suits the layout.
+            space: the observation space, where its bounds matter.
         """
         self.layout = layout
         if "discrete" in layout:
@@ -79,6 +82,12 @@ class Observations:
             self.shape = (size,)
             self.dtype = np.dtype(np.uint8 if is_bytes else np.float32)
         self.encoding = encoding or self.encoding
+        none = np.full(self.encoding.size, np.inf, np.float32)
+        self.bounds = (-none, none)
+        """The least and the largest value of every number in a row, [size] each; infinite where there is none."""
+        if space is not None and self.encoding.kind == "vector":
+            low, high = np.concatenate(_bounds(space), axis=1)
+            self.bounds = (low, high)
 
     def rows(self, batch: Any) -> NDArray[Any]:
         """Turn a batch of N observations, as vector environments return it, into rows [N, *shape]."""
@@ -137,6 +146,20 @@ def _width(layout: Layout) -> int:
     if "multi_discrete" in layout:
         return sum(layout["multi_discrete"])
     return sum(_width(part) for part in _children(layout))
+
+
+def _bounds(space: spaces.Space[Any]) -> list[NDArray[np.float32]]:
+    """Return the bounds of the leaves of a space, each [2, width]; infinite ones where numbers are too large."""
+    if isinstance(space, spaces.Tuple):
+        return [leaf for part in space.spaces for leaf in _bounds(part)]
+    if isinstance(space, spaces.Dict):
+        return [leaf for part in space.spaces.values() for leaf in _bounds(part)]
+    if isinstance(space, spaces.Box):
+        bounds = np.stack([space.low.ravel(), space.high.ravel()]).astype(np.float32)
+        is_bounded = (np.abs(bounds) < _LARGEST_BOUND).all(axis=0) & (space.dtype != np.uint8)
+        return [np.where(is_bounded, bounds, np.array([[-np.inf], [np.inf]], np.float32))]
+    # Choices are one-hot, and bits are bits.
+    return [np.tile(np.array([[-1.0], [1.0]], np.float32), _width(space_layout(space)))]
 
 
 def _children(layout: Layout) -> Sequence[Layout]:

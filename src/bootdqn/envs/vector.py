@@ -35,7 +35,8 @@ class HostEnvs:
     def __init__(self, envs: VectorEnv[Any, Any, Any]):
         self.envs = envs
         self.num_envs = envs.num_envs
-        self.observations = Observations(space_layout(envs.single_observation_space))
+        space = envs.single_observation_space
+        self.observations = Observations(space_layout(space), space=space)
         self.num_actions, self.first_action = action_count(envs.single_action_space)
         mode = envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._mode = AutoresetMode(mode)

@@ -20,7 +20,8 @@ from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AgentConfig
 from bootdqn.loops.protocol import diverged
 from bootdqn.loops.seeds import SeedLoop, SeedProgram, repeat_episode, vmap_seeds
-from bootdqn.replay.ring import Ring, add, make_ring, sample
+from bootdqn.replay.n_step import make_window, push
+from bootdqn.replay.ring import Ring, add, add_some, make_ring, sample
 from bootdqn.types import Agent, Env, Learner, Params, Transition, UpdateMetrics
 
 FLOPS_PER_CHUNK = 5e10
@@ -141,7 +142,7 @@ def make_compiled_program(
     def init(key: Array) -> TrainState:
         key, init_key, reset_key = jax.random.split(key, 3)
         _, obs = env.reset(reset_key)
-        example = Transition(obs, jnp.int32(0), jnp.float32(0), jnp.float32(0), obs, jnp.zeros(config.num_heads))
+        example = _example(obs, config)
         unseen = Exploration(*[jnp.zeros(env.encoding.num_states, jnp.int32)] * 3)
         return TrainState(key, agent.init(init_key), make_ring(example, capacity), jnp.int32(0), unseen)
 
@@ -197,26 +198,40 @@ def _run_episode(
     head = agent.draw_head(begin_key)
     episode_mask = agent.draw_mask(mask_key)
 
+    def remember(replay: Ring, window: Any, transition: Transition, is_last: Array) -> tuple[Ring, Any]:
+        if not config.sums_rewards:
+            return add(replay, transition), window
+        if config.clip_rewards:
+            transition = transition._replace(reward=jnp.clip(transition.reward, -1, 1))
+        window, transitions, complete = push(window, transition, is_last)
+        return add_some(replay, transitions, complete), window
+
     def step(carry, key: Array):
-        learner, replay, count, head, env_state, obs = carry
+        learner, replay, window, count, head, env_state, obs = carry
         act_key, env_key, mask_key, sample_key = jax.random.split(key, 4)
         head = agent.keep_head(act_key, head)
         action = agent.act(act_key, learner.params, head, obs, agent.epsilon(count))
         env_state, out = env.step(env_key, env_state, action)
         discount = jnp.where(out.terminated, 0.0, jnp.float32(config.discount))
         mask = agent.draw_mask(mask_key) if config.mask_per == "step" else episode_mask
-        replay = add(replay, Transition(obs, action, out.reward, discount, out.obs, mask))
         count = count + 1
+        transition = Transition(obs, action, out.reward, discount, out.obs, mask)
+        replay, window = remember(replay, window, transition, count % env.horizon == 0)
+        due = (count >= config.learning_start_steps) & (count % config.learning_period_steps == 0)
+        if config.sums_rewards:
+            due &= replay.added > 0
         learner, metrics = jax.lax.cond(
-            (count >= config.learning_start_steps) & (count % config.learning_period_steps == 0),
+            due,
             lambda learner: agent.update(learner, sample(sample_key, replay, config.batch_size)),
             lambda learner: (learner, UpdateMetrics(*[jnp.float32(0)] * 3)),
             learner,
         )
-        return (learner, replay, count, head, env_state, out.obs), (obs, head, out.reward, metrics)
+        return (learner, replay, window, count, head, env_state, out.obs), (obs, head, out.reward, metrics)
 
-    carry = (state.learner, state.replay, state.step, head, *env.reset(reset_key))
-    (learner, replay, count, _, env_state, _), (observations, heads, rewards, updates) = jax.lax.scan(
+    env_state, obs = env.reset(reset_key)
+    window = make_window(_example(obs, config), config.n_steps) if config.sums_rewards else None
+    carry = (state.learner, state.replay, window, state.step, head, env_state, obs)
+    (learner, replay, _, count, _, env_state, _), (observations, heads, rewards, updates) = jax.lax.scan(
         step, carry, jax.random.split(step_key, env.horizon)
     )
     num_updates = learner.updates - state.learner.updates
@@ -237,6 +252,11 @@ def _run_episode(
         episode = state.step // env.horizon + 1
         exploration = _explored(exploration, observations, episode, heads)
     return TrainState(key, learner, replay, count, exploration), metrics
+
+
+def _example(obs: Array, config: AgentConfig) -> Transition:
+    """Make a transition of the right shapes."""
+    return Transition(obs, jnp.int32(0), jnp.float32(0), jnp.float32(0), obs, jnp.zeros(config.num_heads))
 
 
 def _explored(exploration: Exploration, states: Array, episode: Array, heads: Array) -> Exploration:

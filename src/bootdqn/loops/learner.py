@@ -25,6 +25,7 @@ from bootdqn.loops.protocol import Episode, Snapshot, diverged
 from bootdqn.loops.slots import Draws
 from bootdqn.replay.frames import LEAST_TICKS, STACK, FrameBatch, FrameReplay
 from bootdqn.replay.host_memory import keep_large_blocks
+from bootdqn.replay.n_step import Window, make_window, push
 from bootdqn.replay.ring import Ring, add_some, make_ring, sample
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, ReplayRows
@@ -48,6 +49,8 @@ class Learned(NamedTuple):
     """The transitions; None where pictures are in a `FrameReplay`."""
     sums: UpdateMetrics
     """Sums over the updates since they were last read."""
+    window: Window | None = None
+    """The newest transitions of every slot, where rewards of several steps are summed, arrays [S, ...]."""
 
 
 class Tick(NamedTuple):
@@ -115,12 +118,18 @@ class HostLearner:
         self.config = config
         self.seed = seed
         self.capacity = max(config.batch_size, min(config.replay_capacity, steps))
+        require(
+            config.n_steps * num_envs <= self.capacity,
+            f"n_steps {config.n_steps} in {num_envs} environments need a replay of "
+            f"{config.n_steps * num_envs} steps, got {self.capacity}; give more steps or replay_capacity",
+        )
         self.frames: FrameReplay | None = None
         self.updates_begun = 0
         """Updates from pictures that were begun in this process."""
         self.counters = Counters(0, 0, 0, 0, (0,) * config.num_heads)
         self._num_envs = num_envs
         self._num_states = observations.encoding.num_states
+        self._bounds = observations.bounds
         self._committed = config.acting == "committed_head"
         self._before_last_update = before_last_update
         self._pending: Tick | None = None
@@ -135,7 +144,7 @@ class HostLearner:
             # XLA carries out what one thread asks for one after the other; what two ask for, side by side.
             self._updater = ThreadPoolExecutor(1)
         in_ring = None if self.frames else self.capacity
-        self._init = jax.jit(_make_initial(self.agent, config, observations, in_ring))
+        self._init = jax.jit(_make_initial(self.agent, config, observations, in_ring, num_envs))
         self._learn = jax.jit(_make_learn(self.agent, config), donate_argnums=0)
         self._update = jax.jit(_make_update(self.agent), donate_argnums=0)
 
@@ -173,8 +182,8 @@ class HostLearner:
             play_randomly: returns observations of random play, for a prior that has to know their range.
         """
         learned = self._init(key)
-        if self.config.prior_scale > 0 and not self._num_states:
-            params = jax.jit(self.agent.fit_prior)(learned.learner.params, play_randomly())
+        if (self.config.prior_scale > 0 or self.config.scale_inputs) and not self._num_states:
+            params = jax.jit(self.agent.fit)(learned.learner.params, play_randomly(), *self._bounds)
             learned = learned._replace(learner=learned.learner._replace(params=params))
         self.learned = learned
 
@@ -214,9 +223,11 @@ class HostLearner:
             self.learned,
             tick.draws,
             tick.obs,
+            tick.fresh,
             tick.actions,
             step.reward,
             no_future,
+            step.terminated | step.truncated,
             step.next_obs,
             step.valid,
             self._pending_updates,
@@ -225,7 +236,7 @@ class HostLearner:
     def update_from_frames(self, frames: FrameReplay, index: int) -> None:
         """Begin the update with the number `index`, which alone decides what is sampled."""
         rng = np.random.default_rng([self.seed, index, _SAMPLING])
-        batch = jax.device_put(frames.sample(rng, self.config.batch_size))
+        batch = jax.device_put(frames.sample(rng, self.config.batch_size, self.config.n_steps))
         if index == self.counters.updates - 1:
             self._before_last_update()
         self._learned = self._updater.submit(_carry_out, self._update, self._learned, batch)
@@ -266,7 +277,7 @@ class HostLearner:
     def snapshot(self) -> Snapshot:
         """Return parameters, counters and replay, in the form that checkpoints hold."""
         learned = self.learned
-        arrays = named_arrays({"learner": learned.learner, "sums": learned.sums})
+        arrays = named_arrays({"learner": learned.learner, "sums": learned.sums, "window": learned.window})
         if self.frames is not None:
             fields, added = self.frames.rows, self.frames.added
         else:
@@ -285,10 +296,10 @@ class HostLearner:
         counters = checkpoint.info["counters"]
         self.counters = Counters(**{**counters, "head_steps": tuple(counters["head_steps"])})
         shapes: Learned = jax.eval_shape(self._init, jax.random.key(0))
-        like = {"learner": shapes.learner, "sums": shapes.sums}
+        like = {"learner": shapes.learner, "sums": shapes.sums, "window": shapes.window}
         found = restore(like, checkpoint.arrays, "the checkpoint")
         ring = self._restored_ring(shapes.replay, checkpoint.replays[0], checkpoint.added[0])
-        self.learned = jax.device_put(Learned(found["learner"], ring, found["sums"]))
+        self.learned = jax.device_put(Learned(found["learner"], ring, found["sums"], found["window"]))
 
     def _restored_ring(self, like: Ring | None, fields: Mapping[str, np.ndarray], added: int) -> Ring | None:
         """Put what a checkpoint holds back into replay; returns it if it belongs into the compiled program."""
@@ -312,7 +323,7 @@ class HostLearner:
             tick.obs[:, -1],
             fresh=tick.fresh,
             action=tick.actions,
-            reward=tick.step.reward,
+            reward=_summed_reward(self.config, tick.step.reward),
             discount=np.where(no_future, 0.0, self.config.discount),
             mask=np.asarray(tick.draws.mask),
             acted=tick.step.valid,
@@ -322,8 +333,10 @@ class HostLearner:
         """Count what a tick stores, and return how many updates are due for it."""
         before, after = self.counters.step, self.counters.step + int(tick.step.valid.sum())
         period = self.config.learning_period_steps
-        # Two ticks make the first transition whose next observation is in replay.
-        start = max(self.config.learning_start_steps, 2 * self._num_envs if self.frames else 0)
+        # Two ticks make the first transition whose next observation is in replay of pictures, and as many as
+        # rewards are summed over the first that leaves the window.
+        ticks = 2 if self.frames else self.config.n_steps if self.config.sums_rewards else 0
+        start = max(self.config.learning_start_steps, ticks * self._num_envs)
         due = max(0, after // period - max(before, start - 1) // period)
         head_steps = np.array(self.counters.head_steps)
         np.add.at(head_steps, tick.heads, tick.step.valid)
@@ -381,14 +394,21 @@ class HostLearner:
 
 
 def _make_initial(
-    agent: Agent, config: AgentConfig, observations: Observations, capacity: int | None
+    agent: Agent, config: AgentConfig, observations: Observations, capacity: int | None, num_envs: int
 ) -> Callable[[Array], Learned]:
     """A function (key) -> initial parameters and an empty ring; without a ring where `capacity` is None."""
 
     def init(key: Array) -> Learned:
         obs, scalar = jnp.zeros(observations.shape, observations.dtype), jnp.float32(0)
         example = Transition(obs, jnp.int32(0), scalar, scalar, obs, jnp.zeros(config.num_heads))
-        return Learned(agent.init(key), None if capacity is None else make_ring(example, capacity), _no_sums())
+        learner = agent.init(key)
+        if capacity is None:
+            return Learned(learner, None, _no_sums())
+        window = None
+        if config.sums_rewards:
+            empty = make_window(example, config.n_steps)
+            window = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *x.shape)), empty)
+        return Learned(learner, make_ring(example, capacity), _no_sums(), window)
 
     return init
 
@@ -400,16 +420,24 @@ def _make_learn(agent: Agent, config: AgentConfig) -> Callable[..., Learned]:
         learned: Learned,
         draws: Draws,
         obs: Array,
+        fresh: Array,
         action: Array,
         reward: Array,
         no_future: Array,
+        ended: Array,
         next_obs: Array,
         valid: Array,
         num_updates: Array,
     ) -> Learned:
         assert learned.replay is not None
         discount = jnp.where(no_future, 0.0, jnp.float32(config.discount))
-        transitions = Transition(obs, action, reward, discount, next_obs, draws.mask)
+        transitions = Transition(obs, action, _summed_reward(config, reward), discount, next_obs, draws.mask)
+        window = learned.window
+        if window is not None:
+            # An episode that was broken off leaves transitions behind, which nothing follows.
+            kept = window._replace(size=jnp.where(fresh, 0, window.size))
+            window, transitions, complete = jax.vmap(_push_valid)(kept, transitions, ended, valid)
+            transitions, valid = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (transitions, complete))
         replay = add_some(learned.replay, transitions, valid)
 
         def update(index: Array, state: tuple[Learner, UpdateMetrics]) -> tuple[Learner, UpdateMetrics]:
@@ -419,9 +447,22 @@ def _make_learn(agent: Agent, config: AgentConfig) -> Callable[..., Learned]:
             return learner, jax.tree.map(jnp.add, sums, metrics)
 
         learner, sums = jax.lax.fori_loop(0, num_updates, update, (learned.learner, learned.sums))
-        return Learned(learner, replay, sums)
+        return Learned(learner, replay, sums, window)
 
     return learn
+
+
+def _push_valid(
+    window: Window, transition: Transition, ended: Array, valid: Array
+) -> tuple[Window, Transition, Array]:
+    """Do what `push` does where a slot made a step, and nothing where its environment was only reset."""
+    pushed, rows, complete = push(window, transition, ended)
+    return jax.tree.map(lambda new, old: jnp.where(valid, new, old), pushed, window), rows, complete & valid
+
+
+def _summed_reward(config: AgentConfig, reward: Any) -> Any:
+    """Return rewards as replay holds them: clipped where they are summed over several steps."""
+    return reward.clip(-1, 1) if config.clip_rewards and config.sums_rewards else reward
 
 
 def _make_update(agent: Agent) -> Callable[[Learned, FrameBatch], Learned]:
@@ -429,7 +470,7 @@ def _make_update(agent: Agent) -> Callable[[Learned, FrameBatch], Learned]:
 
     def update(learned: Learned, batch: FrameBatch) -> Learned:
         frames, action, reward, discount, mask = map(jnp.asarray, batch)
-        transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, 1:], mask)
+        transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, -STACK:], mask)
         learner, metrics = agent.update(learned.learner, transitions)
         return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics))
 

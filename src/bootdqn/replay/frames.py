@@ -20,16 +20,16 @@ episode, the end of one that a checkpoint broke off, and the newest row."""
 
 
 class FrameBatch(NamedTuple):
-    """A batch of transitions [B, ...]; five frames hold both observations of each."""
+    """A batch of transitions [B, ...]; over one step, five frames hold both observations of each."""
 
     frames: NDArray[np.uint8]
-    """Frames [B, 5, height, width]: the first four are the observation, the last four the next one."""
+    """Frames [B, 5 or 8, height, width]: the first four are the observation, the last four the next one."""
     action: NDArray[np.int32]
     """Actions taken [B]."""
     reward: NDArray[np.float32]
-    """Rewards of the actions [B]."""
+    """Rewards of the actions [B], or sums of those of several steps."""
     discount: NDArray[np.float32]
-    """Gamma, or 0 where there is no future [B]."""
+    """Gamma to the power of the steps, or 0 where there is no future [B]."""
     mask: NDArray[np.float32]
     """Bootstrap weights [B, K]."""
 
@@ -131,26 +131,57 @@ class FrameReplay:
             acted=nothing.astype(bool),
         )
 
-    def sample(self, rng: np.random.Generator, batch_size: int) -> FrameBatch:
-        """Draw a batch uniformly with replacement from all transitions whose frames are all there."""
+    def sample(self, rng: np.random.Generator, batch_size: int, n_steps: int = 1) -> FrameBatch:
+        """Draw a batch uniformly with replacement from all transitions whose frames are all there.
+
+        Args:
+            rng: the random generator.
+            batch_size: the number of transitions B.
+            n_steps: steps whose rewards are summed, as far as the episode and replay have them.
+        """
         oldest, end = max(0, self.added - self.capacity), self.added - self.num_slots
         chosen = np.empty(0, np.int64)
         while len(chosen) < batch_size:
             rows = rng.integers(oldest, end, 2 * batch_size)
-            places = rows % self.capacity
-            whole = rows - self.rows["depth"][places].astype(np.int64) * self.num_slots >= oldest
-            goes_on = self.rows["depth"][(rows + self.num_slots) % self.capacity] > 0
-            chosen = np.concatenate([chosen, rows[whole & goes_on & self.rows["acted"][places]]])
-        return self._gather(chosen[:batch_size])
+            depth = self.rows["depth"][rows % self.capacity].astype(np.int64)
+            whole = rows - depth * self.num_slots >= oldest
+            chosen = np.concatenate([chosen, rows[whole & self._goes_on(rows)]])
+        chosen = chosen[:batch_size]
+        return self._gather(chosen) if n_steps == 1 else self._gather_sums(chosen, n_steps)
+
+    def _goes_on(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether the transitions that begin at `rows` [B] were made, and their next observations seen."""
+        following = self.rows["depth"][(rows + self.num_slots) % self.capacity] > 0
+        return following & self.rows["acted"][rows % self.capacity]
 
     def _gather(self, rows: NDArray[np.int64]) -> FrameBatch:
         """Gather the transitions that begin at `rows` [B], counted from the first row that was ever added."""
         places = rows % self.capacity
-        offsets = np.arange(1 - STACK, 2)
-        around = (rows[:, None] + offsets * self.num_slots) % self.capacity
-        frames = self.rows["frame"][around]
-        frames[-offsets > self.rows["depth"][places].astype(np.int64)[:, None]] = 0
+        frames = self._frames(rows, np.arange(1 - STACK, 2))
         return FrameBatch(frames, *(self.rows[name][places] for name in ("action", "reward", "discount", "mask")))
+
+    def _gather_sums(self, rows: NDArray[np.int64], n_steps: int) -> FrameBatch:
+        """Gather transitions over several steps that begin at `rows` [B]."""
+        reward, discount = np.zeros(len(rows), np.float32), np.ones(len(rows), np.float32)
+        going, last = np.ones(len(rows), bool), rows
+        for _ in range(n_steps):
+            place = last % self.capacity
+            reward += np.where(going, discount * self.rows["reward"][place], 0)
+            discount *= np.where(going, self.rows["discount"][place], 1)
+            last = np.where(going, last + self.num_slots, last)
+            # The newest row has no transition yet; what was at its place after it is the oldest.
+            going = going & (discount > 0) & (last < self.added - self.num_slots)
+            going[going] = self._goes_on(last[going])
+        stack = np.arange(1 - STACK, 1)
+        frames = np.concatenate([self._frames(rows, stack), self._frames(last, stack)], axis=1)
+        places = rows % self.capacity
+        return FrameBatch(frames, self.rows["action"][places], reward, discount, self.rows["mask"][places])
+
+    def _frames(self, rows: NDArray[np.int64], offsets: NDArray[np.int_]) -> NDArray[np.uint8]:
+        """Gather the frames around `rows` [B]; those before the episode are black."""
+        frames = self.rows["frame"][(rows[:, None] + offsets * self.num_slots) % self.capacity]
+        frames[-offsets > self.rows["depth"][rows % self.capacity].astype(np.int64)[:, None]] = 0
+        return frames
 
     def _tick(self, row: int) -> slice:
         """Find the places of a tick's rows, given the number of the first."""
