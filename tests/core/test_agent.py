@@ -157,11 +157,12 @@ def actions(acting, head, epsilon=0.0):
 def test_who_acts():
     assert set(actions("committed_head", 0)) == {0}
     assert set(actions("committed_head", 1)) == {1}
-    assert set(actions("vote", 0)) == {1}
+    for all_heads in ("vote", "ucb", "ids"):
+        assert set(actions(all_heads, 0)) == {1}
     assert abs(np.mean(actions("head_per_step", 0)) - 2 / 3) < 0.06
 
 
-@pytest.mark.parametrize("acting", ["committed_head", "vote", "head_per_step"])
+@pytest.mark.parametrize("acting", ["committed_head", "vote", "head_per_step", "ucb", "ids"])
 def test_epsilon_composes_with_every_way_of_acting(acting):
     calm = np.mean(actions(acting, 0))
     assert abs(np.mean(actions(acting, 0, epsilon=0.5)) - (0.5 * calm + 0.25)) < 0.06
@@ -292,6 +293,8 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"discount": 1.01}, "discount must be in"),
         ({"initial_spread": float("inf")}, "initial_spread must be finite"),
         ({"prior_scale": -1.0}, "prior_scale must be finite and not negative, got -1.0"),
+        ({"bound_width": -1.0}, "bound_width must be finite and not negative, got -1.0"),
+        ({"return_noise": 0.0}, "return_noise must be finite and positive, got 0.0"),
         ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
         ({"n_steps": 200, "replay_capacity": 100}, r"n_steps \(200\) must not exceed replay_capacity \(100\)"),
         ({"redraw_probability": 1.1}, r"redraw_probability must be in \[0, 1\], got 1.1"),

@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bootdqn.core.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
+from bootdqn.core.policies import (
+    count_votes,
+    epsilon_greedy,
+    information_ratios,
+    linear_schedule,
+    random_argmax,
+    summarise_belief,
+    upper_bounds,
+)
 
 KEYS = jax.random.split(jax.random.key(0), 4000)
 
@@ -30,6 +38,20 @@ def test_votes_and_belief_by_hand():
     np.testing.assert_allclose(belief.std, [np.sqrt(2.5), np.sqrt(3.6875)], rtol=1e-6)
     shares = np.array([0.375, 0.625])
     np.testing.assert_allclose(belief.entropy, -(shares * np.log(shares)).sum(), rtol=1e-6)
+
+
+def test_bounds_and_information_ratios_by_hand():
+    q = jnp.array([[1.0, 2.0, 5.0], [3.0, 2.0, -3.0]])  # means 2, 2, 1; deviations 1, 0, 4
+    np.testing.assert_allclose(upper_bounds(q, 0.5), [2.5, 2.0, 3.0])
+    # Lower bounds 1.5, 2 and -1, and so regrets 1.5, 1 and 4; information log(1 + 1/4), none, and log(1 + 16/4).
+    expected = [1.5**2 / np.log(1.25), 1 / 1e-5, 16 / np.log(5)]
+    np.testing.assert_allclose(information_ratios(q, 0.5, 2.0), expected, rtol=1e-4)
+
+
+def test_an_action_that_is_known_to_be_best_is_taken_by_all():
+    q = jnp.array([[9.0, 1.0], [9.0, 2.0]])
+    assert np.argmax(upper_bounds(q, 1.0)) == 0
+    assert np.argmin(information_ratios(q, 1.0, 1.0)) == 0  # no regret, so no information is needed
 
 
 def test_agreement_has_no_entropy():

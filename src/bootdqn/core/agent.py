@@ -28,7 +28,15 @@ from bootdqn.core.networks import (
     trained_part,
     with_fixed_part,
 )
-from bootdqn.core.policies import count_votes, epsilon_greedy, linear_schedule, random_argmax, summarise_belief
+from bootdqn.core.policies import (
+    count_votes,
+    epsilon_greedy,
+    information_ratios,
+    linear_schedule,
+    random_argmax,
+    summarise_belief,
+    upper_bounds,
+)
 from bootdqn.core.update import copy_to_target, has_table, make_gradient, make_optimizer
 from bootdqn.errors import require
 from bootdqn.types import Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
@@ -163,13 +171,20 @@ def make_agent(
     def greedy(key: Array, params: Params, obs: Array) -> Array:
         return random_argmax(key, count_votes(values(params, obs)))
 
+    scores_of_all: dict[str, Callable[[Array], Array]] = {
+        "vote": count_votes,
+        "ucb": lambda q: upper_bounds(q, config.bound_width),
+        "ids": lambda q: -information_ratios(q, config.bound_width, config.return_noise),
+    }
+
     def act(key: Array, params: Params, head: Array, obs: Array, epsilon: Array | None) -> Array:
         head_key, tie_key, dither_key = jax.random.split(key, 3)
-        if config.acting == "vote":
-            action = greedy(tie_key, params, obs)
+        if config.acting in scores_of_all:
+            scores = scores_of_all[config.acting](values(params, obs))
         else:
             followed = head if config.acting == "committed_head" else draw_head(head_key)
-            action = random_argmax(tie_key, eqx.combine(params, static).head(followed, obs))
+            scores = eqx.combine(params, static).head(followed, obs)
+        action = random_argmax(tie_key, scores)
         if epsilon is None:
             return action  # without the random numbers that would not be used
         return epsilon_greedy(dither_key, action, epsilon, num_actions)

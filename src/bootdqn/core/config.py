@@ -10,7 +10,7 @@ from bootdqn.core.losses import LOSS_KINDS, LossKind
 from bootdqn.core.masks import MASK_KINDS, MaskKind
 from bootdqn.errors import require, require_known, require_types
 
-Acting = Literal["committed_head", "head_per_step", "vote"]
+Acting = Literal["committed_head", "head_per_step", "vote", "ucb", "ids"]
 Optimizer = Literal["adam", "rmsprop"]
 MaskPer = Literal["episode", "step"]
 
@@ -44,7 +44,13 @@ class AgentConfig:
     mask_per: MaskPer = "episode"
     """Whether one mask is drawn for a whole episode, or one for every step."""
     acting: Acting = "committed_head"
-    """Whether to follow one head for an episode, another head every step, or the majority of the heads."""
+    """Whether to follow one head for an episode, another head every step, or all heads: their majority, the
+    largest upper confidence bound (ucb), or the least squared regret per information (ids)."""
+    bound_width: float = 1.0
+    """Standard deviations over heads from the mean value to a confidence bound, for ucb and ids."""
+    return_noise: float = 1.0
+    """Standard deviation of the noise in returns that ids assumes: from heads that disagree by less than that,
+    there is little to learn."""
     redraw_probability: float = 0.0
     """Probability per step of following another head from then on, where one is followed for an episode: episodes
     that only a time limit ends are not spent in the loops of one head."""
@@ -105,9 +111,11 @@ class AgentConfig:
         for name in ("epsilon_start", "epsilon_end", "discount", "redraw_probability"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
-        for name in ("learning_rate", "initial_spread", "prior_scale"):
+        for name in ("learning_rate", "initial_spread", "prior_scale", "bound_width"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
+        noise = self.return_noise
+        require(0 < noise < math.inf, f"return_noise must be finite and positive, got {noise}")
         at_least_one = (
             "batch_size",
             "replay_capacity",

@@ -21,6 +21,33 @@ def count_votes(q: Array) -> Array:
     return (best / best.sum(axis=-1, keepdims=True)).sum(axis=0)
 
 
+def upper_bounds(q: Array, width: float) -> Array:
+    """Compute the upper confidence bound of every action [A] from values [K, A] (Chen et al., 2017).
+
+    Args:
+        q: the values.
+        width: standard deviations over heads from the mean to the bound.
+    """
+    return q.mean(axis=0) + width * q.std(axis=0)
+
+
+def information_ratios(q: Array, width: float, noise: float) -> Array:
+    """Compute the squared regret per information of every action [A] from values [K, A] (Nikolov et al., 2019).
+
+    The regret is what the best action may be worth more than this one, by confidence bounds. The information is
+    what a return with Gaussian noise would say about the value, by how far heads disagree.
+
+    Args:
+        q: the values.
+        width: standard deviations over heads from the mean to a bound.
+        noise: the standard deviation of the noise.
+    """
+    lower = q.mean(axis=0) - width * q.std(axis=0)
+    regret = upper_bounds(q, width).max() - lower
+    information = jnp.log1p(q.var(axis=0) / noise**2) + 1e-5
+    return jnp.square(regret) / information
+
+
 def epsilon_greedy(key: Array, greedy_action: Array, epsilon: Array, num_actions: int) -> Array:
     """Choose `greedy_action`, or with probability `epsilon` a uniformly random action."""
     coin_key, action_key = jax.random.split(key)

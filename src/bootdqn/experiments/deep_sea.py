@@ -17,31 +17,33 @@ from bootdqn.experiments.shared.learning_time import History, learning_experimen
 from bootdqn.plots.times import Panel, save_times_to_learn
 from bootdqn.runs.config import RunConfig
 
-_SIZES: dict[Preset, tuple[int, ...]] = {"smoke": (3, 4), "quick": (6, 8, 10), "paper": tuple(range(10, 51, 2))}
+SIZES: dict[Preset, tuple[int, ...]] = {"smoke": (3, 4), "quick": (6, 8, 10), "paper": tuple(range(10, 51, 2))}
 _EPISODES: dict[Preset, int] = {"smoke": 50, "quick": 1000, "paper": 10_000}
 
 
-def sweep_agent(preset: Preset, agent: str) -> list[Trial]:
-    """Make the trials of every size in both variants, with one seed each as in bsuite, small sizes first."""
-    return [
-        Trial(
-            f"size{size}-{name}",
-            RunConfig(
-                loop="compiled",
-                env=f"deep_sea:{size}{options}",
-                agent_name=agent,
-                agent=AGENTS[agent],
-                episodes=_EPISODES[preset],
-            ),
-        )
-        for size in _SIZES[preset]
-        for name, options in {"deterministic": "", "stochastic": ",stochastic"}.items()
-    ]
+def size_trial(preset: Preset, size: int, agent: str, *, options: str = "", seed: int = 0) -> Trial:
+    """Make the trial of an agent at one size, with one seed; `options` are those of the environment."""
+    name = f"size{size}-{options.removeprefix(',') or 'deterministic'}"
+    return Trial(
+        f"{name}-seed{seed}" if seed else name,
+        RunConfig(
+            loop="compiled",
+            env=f"deep_sea:{size}{options}",
+            agent_name=agent,
+            agent=AGENTS[agent],
+            episodes=_EPISODES[preset],
+            seed=seed,
+        ),
+    )
 
 
 def sweep(preset: Preset) -> list[Trial]:
-    """Make the trials of the paper's agent."""
-    return sweep_agent(preset, "boot")
+    """Make the trials of every size in both variants, with one seed each as in bsuite, small sizes first."""
+    return [
+        size_trial(preset, size, "boot", options=options)
+        for size in SIZES[preset]
+        for options in ("", ",stochastic")
+    ]
 
 
 def run(config: RunConfig, context: Context) -> list[ResultRow] | None:
@@ -112,8 +114,9 @@ def _solved_at(row: CsvRow) -> float | None:
 
 
 def _score(rows: list[CsvRow]) -> float:
-    """Return bsuite's score, which has one seed per size."""
-    return deep_sea_score({_size(row): (bool(int(row["solved"])), int(row["episodes"])) for row in rows})
+    """Return bsuite's score, which has one seed per size: of several, the first."""
+    first = [row for row in rows if row["seed"] == "0"]
+    return deep_sea_score({_size(row): (bool(int(row["solved"])), int(row["episodes"])) for row in first})
 
 
 EXPERIMENT = learning_experiment(

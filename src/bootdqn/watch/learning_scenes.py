@@ -303,5 +303,7 @@ def describe_agent(config: AgentConfig) -> str:
         "committed_head": "one is drawn for every episode and followed to its end",
         "head_per_step": "another one is drawn at every step",
         "vote": "their majority vote is followed",
+        "ucb": "their upper confidence bounds are followed",
+        "ids": "the least regret per information is followed",
     }[config.acting]
     return f"{config.num_heads} heads learn the values of all actions; {who}."
