@@ -44,34 +44,32 @@ def test_python_snippets_run(snippet, capsys, tmp_path, monkeypatch):
         assert re.match(r"\{0: \d+, 1: \d+\} \[", capsys.readouterr().out)  # both seeds learned
 
 
-COMMAND_PAGES = [README, *((ROOT / f"docs/{name}.md").read_text() for name in ("gymnasium", "atari", "seeing"))]
+COMMAND_PAGES = ["README.md", "docs/gymnasium.md", "docs/atari.md", "docs/seeing.md"]
 SHORT_ATARI = "--steps 60 --heads 2 --hidden 8 --batch-size 4 --replay-capacity 200 --learning-start-steps 20"
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("command", [command for page in COMMAND_PAGES for command in commands("bootdqn", page)])
-def test_commands_run(command, tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", COMMAND_PAGES)
+def test_commands_run(page, tmp_path, monkeypatch):
+    """All commands of a page, one after the other in one place, as a reader gives them."""
     monkeypatch.chdir(tmp_path)
-    arguments = shlex.split(command)[1:]
-    if "--help" in arguments:
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-        assert stop.value.code == 0
-        return
-    # As shown, but short: the last flag counts.
-    short = ["--steps", "60"] if "CartPole-v1" in arguments else ["--episodes", "2"]
-    if "atari:breakout" in arguments:
-        short = [*SHORT_ATARI.split(), "--evaluate-every-steps", "0"]
-    flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"], "doctor": []}
-    flags["sweep"] = ["--set", "episodes=2", "--seeds", "1"]
-    if arguments[0] in ("evaluate", "watch", "report"):  # what was trained by the command above it
-        run = "runs/cartpole" if arguments[0] == "report" else arguments[1]
-        env = ["CartPole-v1", "--steps", "60"] if "cartpole" in run else ["chain:4", "--episodes", "3"]
-        assert main(["train", *env, "--out", run]) == 0
-    assert main(arguments + flags.get(arguments[0], [])) == 0
-    if "--out" in arguments:
-        name = {"train": "metrics.csv", "reproduce": "results.csv", "sweep": "results.csv"}.get(arguments[0], "")
-        assert (tmp_path / arguments[arguments.index("--out") + 1] / name).exists()
+    for command in commands("bootdqn", (ROOT / page).read_text()):
+        arguments = shlex.split(command)[1:]
+        if "--help" in arguments:
+            with pytest.raises(SystemExit) as stop:
+                main(arguments)
+            assert stop.value.code == 0
+            continue
+        # As shown, but short: the last flag counts.
+        short = ["--steps", "60"] if "CartPole-v1" in arguments else ["--episodes", "2"]
+        if "atari:breakout" in arguments:
+            short = [*SHORT_ATARI.split(), "--evaluate-every-steps", "0"]
+        flags = {"train": short, "reproduce": ["--preset", "smoke"], "evaluate": ["--episodes", "2"]}
+        flags["sweep"] = ["--set", "episodes=2", "--seeds", "1"]
+        assert main(arguments + flags.get(arguments[0], [])) == 0, command
+        if "--out" in arguments:
+            files = {"train": "metrics.csv", "reproduce": "results.csv", "sweep": "results.csv"}
+            assert (tmp_path / arguments[arguments.index("--out") + 1] / files.get(arguments[0], "")).exists()
 
 
 @pytest.mark.filterwarnings("ignore")  # Ray's own
