@@ -33,5 +33,5 @@ def test_dqn_learns_a_short_chain_and_not_a_longer_one():
 def test_heads_that_are_followed_explore_and_their_vote_does_not():
     """DeepSea-14, with the same priors for all; what differs is who acts."""
     heads = {"num_heads": 10, "batch_size": 64}
-    assert seeds_that_learn("deep_sea:14", "boot-prior", 400, num_seeds=3, **heads) == 3
-    assert seeds_that_learn("deep_sea:14", "boot-prior", 400, num_seeds=3, **heads, acting="vote") == 0
+    assert seeds_that_learn("deep_sea:14", "boot-prior", 600, num_seeds=3, **heads) == 3
+    assert seeds_that_learn("deep_sea:14", "boot-prior", 600, num_seeds=3, **heads, acting="vote") == 0
