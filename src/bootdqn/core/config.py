@@ -141,6 +141,10 @@ class AgentConfig:
         """Whether rewards are summed over several steps, so that they are clipped before that and not after."""
         return self.n_steps > 1
 
+    def stored_reward(self, reward: Any) -> Any:
+        """Return rewards, arrays of any kind, as replay holds them: clipped if they are going to be summed."""
+        return reward.clip(-1, 1) if self.clip_rewards and self.sums_rewards else reward
+
     @property
     def dithers(self) -> bool:
         """Whether random actions never cease, so that only evaluations without them show what was learned."""

@@ -201,8 +201,6 @@ def _run_episode(
     def remember(replay: Ring, window: Any, transition: Transition, is_last: Array) -> tuple[Ring, Any]:
         if not config.sums_rewards:
             return add(replay, transition), window
-        if config.clip_rewards:
-            transition = transition._replace(reward=jnp.clip(transition.reward, -1, 1))
         window, transitions, complete = push(window, transition, is_last)
         return add_some(replay, transitions, complete), window
 
@@ -215,7 +213,7 @@ def _run_episode(
         discount = jnp.where(out.terminated, 0.0, jnp.float32(config.discount))
         mask = agent.draw_mask(mask_key) if config.mask_per == "step" else episode_mask
         count = count + 1
-        transition = Transition(obs, action, out.reward, discount, out.obs, mask)
+        transition = Transition(obs, action, config.stored_reward(out.reward), discount, out.obs, mask)
         replay, window = remember(replay, window, transition, count % env.horizon == 0)
         due = (count >= config.learning_start_steps) & (count % config.learning_period_steps == 0)
         if config.sums_rewards:

@@ -119,7 +119,7 @@ class HostLearner:
         self.seed = seed
         self.capacity = max(config.batch_size, min(config.replay_capacity, steps))
         require(
-            config.n_steps * num_envs <= self.capacity,
+            not config.sums_rewards or config.n_steps * num_envs <= self.capacity,
             f"n_steps {config.n_steps} in {num_envs} environments need a replay of "
             f"{config.n_steps * num_envs} steps, got {self.capacity}; give more steps or replay_capacity",
         )
@@ -323,7 +323,7 @@ class HostLearner:
             tick.obs[:, -1],
             fresh=tick.fresh,
             action=tick.actions,
-            reward=_summed_reward(self.config, tick.step.reward),
+            reward=self.config.stored_reward(tick.step.reward),
             discount=np.where(no_future, 0.0, self.config.discount),
             mask=np.asarray(tick.draws.mask),
             acted=tick.step.valid,
@@ -431,7 +431,7 @@ def _make_learn(agent: Agent, config: AgentConfig) -> Callable[..., Learned]:
     ) -> Learned:
         assert learned.replay is not None
         discount = jnp.where(no_future, 0.0, jnp.float32(config.discount))
-        transitions = Transition(obs, action, _summed_reward(config, reward), discount, next_obs, draws.mask)
+        transitions = Transition(obs, action, config.stored_reward(reward), discount, next_obs, draws.mask)
         window = learned.window
         if window is not None:
             # An episode that was broken off leaves transitions behind, which nothing follows.
@@ -458,11 +458,6 @@ def _push_valid(
     """Do what `push` does where a slot made a step, and nothing where its environment was only reset."""
     pushed, rows, complete = push(window, transition, ended)
     return jax.tree.map(lambda new, old: jnp.where(valid, new, old), pushed, window), rows, complete & valid
-
-
-def _summed_reward(config: AgentConfig, reward: Any) -> Any:
-    """Return rewards as replay holds them: clipped where they are summed over several steps."""
-    return reward.clip(-1, 1) if config.clip_rewards and config.sums_rewards else reward
 
 
 def _make_update(agent: Agent) -> Callable[[Learned, FrameBatch], Learned]:
