@@ -25,7 +25,7 @@ class Transition(NamedTuple):
     action: Array
     """The action taken."""
     reward: Array
-    """The reward of the action."""
+    """The reward of the action; with noise, one per head [K]."""
     discount: Array
     """Gamma, or 0 at termination. A truncation keeps gamma."""
     next_obs: Array
@@ -93,8 +93,9 @@ class Agent(NamedTuple):
     """(key) -> bootstrap weights [K]."""
     epsilon: Callable[[Array], Array]
     """(env step) -> probability of a uniformly random action."""
-    update: Callable[[Learner, Transition], tuple[Learner, UpdateMetrics]]
-    """(learner, batch of transitions [N, ...]) -> (learner, metrics), without randomness."""
+    update: Callable[[Learner, Transition], tuple[Learner, UpdateMetrics, Array | None]]
+    """(learner, batch of transitions [N, ...]) -> (learner, metrics, mean absolute errors [N] of the heads that
+    learn from each transition, or None where replay has no priorities), without randomness."""
     belief: Callable[[Params, Array], Belief]
     """(params, obs) -> belief of all heads about one observation."""
     kernels: str | None

@@ -11,6 +11,7 @@ import pytest
 
 from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AGENTS, AgentConfig
+from bootdqn.core.masks import draw_noise
 from bootdqn.core.update import make_optimizer
 from bootdqn.errors import UserError
 from bootdqn.types import Encoding, Transition
@@ -19,7 +20,7 @@ from helpers import VECTOR, batch, linear_learner, small_agent, trees_equal
 
 def gradient_of(agent, learner, transitions):
     """The gradient an update takes, read off a plain gradient step: Adam's first moment is a tenth of it."""
-    after, _ = agent.update(learner, transitions)
+    after, _, _ = agent.update(learner, transitions)
     return jax.tree.map(lambda mu: mu / 0.1, after.opt_state[0].mu)
 
 
@@ -35,7 +36,7 @@ def test_gradient_and_loss_by_hand(wrap):
     )
     # Online at s' = (3, 1): head 0 (3, 1) and head 1 (6, 0) both choose action 0; targets value it 15 and 4.
     # y = 1 + .5 * (15, 4) = (8.5, 3). Q(s, 1) = (2, 0). Errors (6.5, 3).
-    _, metrics = wrap(agent.update)(learner, transition)
+    _, metrics, _ = wrap(agent.update)(learner, transition)
     np.testing.assert_allclose(metrics.loss, (0.5 * 6.5**2 + 0.5 * 0.5 * 3**2) / 2, rtol=1e-6)
     np.testing.assert_allclose(metrics.q_mean, 1.0, rtol=1e-6)
     np.testing.assert_allclose(metrics.q_spread, 1.0, rtol=1e-6)
@@ -122,11 +123,11 @@ def test_target_network_is_copied_every_period():
     learner = agent.init(jax.random.key(0))
     first = learner.target_params
     for count in (1, 2):
-        learner, _ = agent.update(learner, batch(3))
+        learner, _, _ = agent.update(learner, batch(3))
         assert int(learner.updates) == count
         assert trees_equal(learner.target_params, first)
         assert not trees_equal(learner.params, first)
-    learner, _ = agent.update(learner, batch(3))
+    learner, _, _ = agent.update(learner, batch(3))
     assert trees_equal(learner.target_params, learner.params)
 
 
@@ -136,8 +137,8 @@ def test_an_update_changes_what_the_committed_head_does():
     actor, obs, never = jnp.int32(0), jnp.array([1.0, 0.0]), jnp.float32(0)
     assert agent.act(jax.random.key(0), learner.params, actor, obs, never) == 0
     punished = batch(1, 1, obs=[[1, 0]], action=[0], reward=[-10], discount=[0], next_obs=[[0, 0]])
-    learner, _ = agent.update(learner, punished)
-    learner, _ = agent.update(learner, punished)
+    learner, _, _ = agent.update(learner, punished)
+    learner, _, _ = agent.update(learner, punished)
     assert agent.act(jax.random.key(0), learner.params, actor, obs, never) == 1
 
 
@@ -255,7 +256,7 @@ def test_a_trunk_of_ones_own():
     config = AgentConfig(num_heads=3, hidden=())
     trunk = lambda key: eqx.nn.MLP(2, 4, 8, 1, key=key)  # noqa: E731
     agent = make_agent(config, VECTOR, 2, trunk)
-    learner, _ = agent.update(agent.init(jax.random.key(0)), batch(3))
+    learner, _, _ = agent.update(agent.init(jax.random.key(0)), batch(3))
     assert agent.belief(learner.params, jnp.zeros(2)).q.shape == (3, 2)
     before = agent.init(jax.random.key(0))
     assert not trees_equal(before.params.trunk, learner.params.trunk)
@@ -298,6 +299,9 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"n_steps": 0}, "n_steps must be at least 1, got 0"),
         ({"n_steps": 200, "replay_capacity": 100}, r"n_steps \(200\) must not exceed replay_capacity \(100\)"),
         ({"redraw_probability": 1.1}, r"redraw_probability must be in \[0, 1\], got 1.1"),
+        ({"priority_exponent": 1.5}, r"priority_exponent must be in \[0, 1\], got 1.5"),
+        ({"importance_exponent": -0.1}, r"importance_exponent must be in \[0, 1\], got -0.1"),
+        ({"reward_noise": -1.0}, "reward_noise must be finite and not negative, got -1.0"),
         ({"redraw_probability": 0.1, "acting": "vote"}, "redraw_probability is for the acting committed_head"),
         ({"target_period_updates": 10**11}, r"target_period_updates must be below 2\*\*31"),
         ({"epsilon_start": 1.0}, "epsilon goes from 1.0 to 0.0: give epsilon_anneal_steps"),
@@ -328,5 +332,62 @@ def test_a_trunk_may_mix_precisions():
     transitions = Transition(
         *(jnp.ones((2, 2)), jnp.array([0, 1]), jnp.ones(2), jnp.ones(2), jnp.ones((2, 2)), jnp.ones((2, 2)))
     )
-    after, _ = agent.update(learner, transitions)
+    after, _, _ = agent.update(learner, transitions)
     assert jax.tree.map(lambda x: x.dtype, after) == jax.tree.map(lambda x: x.dtype, learner)
+
+
+def test_dueling_heads_by_hand():
+    # Two linear heads of two streams each: rows are stream by stream, and of the first only one number counts.
+    _, agent = small_agent(num_heads=2, hidden=(), dueling=True)
+    weight = [
+        [[1.0, 0.0], [9.0, 9.0]],  # head 0, value: s[0]
+        [[0.0, 4.0], [0.0, 0.0]],  # head 0, actions: 4 s[1] and 0, so 2 s[1] and -2 s[1] beyond their mean
+        [[0.0, 3.0], [9.0, 9.0]],  # head 1, value: 3 s[1]
+        [[1.0, 0.0], [2.0, 0.0]],  # head 1, actions: s[0] and 2 s[0]
+    ]
+    params = linear_learner(agent, weight, weight).params
+    q = agent.belief(params, jnp.array([5.0, 10.0])).q
+    np.testing.assert_allclose(q, [[5 + 20, 5 - 20], [30 - 2.5, 30 + 2.5]])
+    for head, best in ((0, 0), (1, 1)):
+        assert agent.act(jax.random.key(0), params, jnp.int32(head), jnp.array([5.0, 10.0]), None) == best
+    kept = params.only(jnp.array([1]))
+    np.testing.assert_allclose(kept.layers[0].weight, weight[2:])
+
+
+@pytest.mark.parametrize("options", [{}, {"dueling": True}], ids=str)
+def test_a_trunk_with_features_of_every_head_acts_by_those_of_the_head_that_is_followed(options):
+    class PerHead(eqx.Module):
+        weight: jax.Array
+
+        def __call__(self, x):
+            return jnp.einsum("kfi,i->kf", self.weight, x)
+
+    config = AgentConfig(num_heads=3, hidden=(4,), **options)
+    agent = make_agent(config, VECTOR, 5, lambda key: PerHead(jax.random.normal(key, (3, 6, 2))))
+    params, obs = agent.init(jax.random.key(0)).params, jnp.array([1.0, -2.0])
+    q = agent.belief(params, obs).q
+    assert q.shape == (3, 5)
+    chosen = [int(agent.act(jax.random.key(1), params, jnp.int32(head), obs, None)) for head in range(3)]
+    assert chosen == np.argmax(q, axis=1).tolist()
+
+
+def test_noise_is_a_reward_of_every_head():
+    _, agent = small_agent(num_heads=2, hidden=(), batch_size=1, reward_noise=1.0)
+    weight = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 0.0]]]
+    learner = linear_learner(agent, weight, weight)
+    transition = batch(2, 1, obs=[[1, 2]], action=[1], reward=[[1.0, -4.0]], discount=[0.0], next_obs=[[3, 1]])
+    # Q(s, 1) = (2, 0), so errors are (-1, -4).
+    np.testing.assert_allclose(agent.update(learner, transition)[1].loss, (0.5 * 1 + 0.5 * 16) / 2, rtol=1e-6)
+
+
+def test_noise_is_drawn_for_every_head_and_added_to_clipped_rewards():
+    config = AgentConfig(num_heads=4, clip_rewards=True, reward_noise=2.0)
+    noise = draw_noise(jax.random.key(0), config.reward_noise, (5000, 4))
+    assert noise is not None
+    np.testing.assert_allclose(np.mean(noise), 0, atol=0.05)
+    np.testing.assert_allclose(np.std(noise), 2, rtol=0.02)
+    assert abs(np.corrcoef(np.asarray(noise).T)[0, 1]) < 0.05
+    reward = np.array([7.0, -0.5], np.float32)
+    np.testing.assert_allclose(config.stored_reward(reward, noise[:2]), np.array([[1.0], [-0.5]]) + noise[:2])
+    assert draw_noise(jax.random.key(0), 0.0, (4,)) is None
+    assert AgentConfig(clip_rewards=True).stored_reward(reward)[0] == 7  # clipped when it is learned from

@@ -203,7 +203,7 @@ def gradients(kernels: bool, num_heads: int, mask: jax.Array | float = 1.0, **op
     config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=num_heads, hidden=(8,), **options)
     agent = make_agent(config, PICTURES, NUM_ACTIONS, kernels=kernels)
     learner = agent.init(jax.random.key(0))
-    after, _ = jax.jit(agent.update)(
+    after, _, _ = jax.jit(agent.update)(
         learner, make_batch(num_heads)._replace(mask=jnp.broadcast_to(mask, (4, num_heads)))
     )
     # The first step of centred RMSProp is an odd, monotonic function of the gradient; its mean is 0.05 g.
@@ -296,9 +296,9 @@ class Flat(eqx.Module):
     ("options", "trunk"),
     [
         *(({}, None), ({"double_q": False}, None), ({"hidden": ()}, None), ({"optimizer": "adam"}, None)),
-        ({}, lambda key: Flat(eqx.nn.Linear(64, 20, key=key))),
+        *(({}, lambda key: Flat(eqx.nn.Linear(64, 20, key=key))), ({"dueling": True}, None)),
     ],
-    ids=["boot", "no double-Q", "linear", "adam", "own trunk"],
+    ids=["boot", "no double-Q", "linear", "adam", "own trunk", "dueling"],
 )
 def test_the_gradient_of_a_batch_is_that_of_the_definition(options, trunk, kernels):
     config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=3, **{"hidden": (8,), **options})

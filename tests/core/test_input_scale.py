@@ -77,7 +77,8 @@ def test_acting_learning_and_the_prior_read_the_same_inputs():
     theirs = theirs._replace(params=plain.fit(theirs.params, before.obs, low, high))
     fixed = ours.params.inputs
     for _ in range(3):
-        (ours, our_metrics), (theirs, their_metrics) = scaling.update(ours, data), plain.update(theirs, before)
+        ours, our_metrics, _ = scaling.update(ours, data)
+        theirs, their_metrics, _ = plain.update(theirs, before)
         np.testing.assert_allclose(our_metrics, their_metrics, rtol=1e-5)
     found = scaling.belief(ours.params, data.obs[0]).q
     np.testing.assert_allclose(found, plain.belief(theirs.params, before.obs[0]).q, rtol=1e-4)

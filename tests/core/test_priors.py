@@ -56,7 +56,7 @@ def test_values_and_gradient_with_a_prior_by_hand():
     transition = Transition(state, action, reward, discount, next_state, jnp.ones((1, 2)))
     # Online at state 1: both heads choose action 0. Targets there: 2 * 3 + 5 = 11, and 2 * 0 + 8 = 8.
     # y = 1 + .5 * (11, 8) = (6.5, 5). Q(0, 1) = (2, 4). Errors (4.5, 1).
-    after, metrics = agent.update(learner, transition)
+    after, metrics, _ = agent.update(learner, transition)
     np.testing.assert_allclose(metrics.loss, (0.5 * 4.5**2 + 0.5) / 2, rtol=1e-6)
     gradient = after.opt_state[0].mu.layers[0].weight / 0.1
     np.testing.assert_allclose(gradient, [[[0, -4.5], [0, -1.0]], [[0, 0], [0, 0]]], rtol=1e-5)
@@ -149,7 +149,7 @@ def test_a_batch_of_pictures_is_learned_from_with_its_prior():
     assert isinstance(params.prior, PriorNetwork)
     action, reward = jnp.array([0, 2, 1]), jnp.array([1.0, 0.0, -1.0])
     transitions = Transition(obs, action, reward, jnp.full(3, 0.9), next_obs, jnp.ones((3, 2)))
-    _, metrics = agent.update(learner._replace(params=params), transitions)
+    _, metrics, _ = agent.update(learner._replace(params=params), transitions)
     q, q_next = values_of(agent, params, obs), values_of(agent, params, next_obs)
     # The target network has just been copied, so that double-Q is the maximum.
     error = (np.asarray(reward)[:, None] + 0.9 * q_next.max(axis=2)) - q[np.arange(3), :, np.asarray(action)]

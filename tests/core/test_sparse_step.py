@@ -43,8 +43,8 @@ def test_where_every_row_is_touched_the_gradient_is_the_dense_one():
     sparse, dense = agents(len(states))
     before = sparse.init(KEY)
     assert isinstance(before.opt_state, SparseState)
-    ours, _ = sparse.update(before, transitions(states))
-    theirs, metrics = dense.update(dense.init(KEY), transitions(states))
+    ours, _, _ = sparse.update(before, transitions(states))
+    theirs, metrics, _ = dense.update(dense.init(KEY), transitions(states))
     assert float(metrics.loss) > 0
     for a, b in zip(jax.tree.leaves(ours.params), jax.tree.leaves(theirs.params), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
@@ -60,7 +60,7 @@ def test_rows_follow_adam_without_momentum_by_hand():
         # The dense agent with the same parameters and fresh moments: a tenth of the gradient is its first moment.
         like_dense = dense.init(KEY)._replace(params=learner.params, target_params=learner.target_params)
         gradient = 10 * np.asarray(dense.update(like_dense, batch)[0].opt_state[0].mu.layers[0].weight)
-        learner, _ = sparse.update(learner, batch)
+        learner, _, _ = sparse.update(learner, batch)
         rows = sorted({2, 5, count % 2})
         nu[rows] = 0.999 * nu[rows] + 0.001 * gradient[rows] ** 2
         table[rows] -= 0.01 * gradient[rows] / (np.sqrt(nu[rows] / (1 - 0.999**count)) + 1e-8)
@@ -75,7 +75,7 @@ def test_untouched_rows_keep_their_bits_and_the_target_network_is_copied_whole()
     for count in range(1, 10):
         states = [count % 3, 4]
         touched |= set(states)
-        learner, _ = sparse.update(learner, transitions(states, seed=count))
+        learner, _, _ = sparse.update(learner, transitions(states, seed=count))
         untouched = sorted(set(range(NUM_STATES)) - touched)
         assert trees_equal(
             learner.params.layers[0].weight[jnp.array(untouched)],

@@ -16,16 +16,20 @@ from small_runs import TINY, host_loop, ring
 
 
 @pytest.mark.integration  # with the optimizations that users get
-@pytest.mark.parametrize(("redraw_probability", "n_steps"), [(0.0, 1), (0.3, 1), (0.0, 3)])
-def test_a_chain_through_both_loops_learns_the_same(redraw_probability, n_steps):
-    config = dataclasses.replace(
-        AGENTS["boot"],
-        num_heads=4,
-        hidden=(16,),
-        learning_start_steps=30,
-        redraw_probability=redraw_probability,
-        n_steps=n_steps,
-    )
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"redraw_probability": 0.3},
+        {"n_steps": 3},
+        {"reward_noise": 0.5, "priority_exponent": 0.6, "dueling": True},
+        {"reward_noise": 0.5, "priority_exponent": 0.6, "n_steps": 2},
+    ],
+    ids=str,
+)
+def test_a_chain_through_both_loops_learns_the_same(options):
+    small = {"num_heads": 4, "hidden": (16,), "learning_start_steps": 30}
+    config = dataclasses.replace(AGENTS["boot"], **small, **options)
     env, episodes = make_env("chain:5"), 12
     compiled = make_compiled_loop(env, config, seeds=(7,), episodes=episodes)
     returns = np.concatenate([chunk.metrics.episode_return[0] for chunk in compiled.chunks()])

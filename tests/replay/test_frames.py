@@ -99,7 +99,8 @@ def test_equals_a_list_of_whole_transitions(events, num_slots, ticks_of_room, re
     rng = np.random.default_rng(0)
     for _ in range(40):
         batch = replay.sample(rng, 16)
-        for frames, action, reward, discount, mask in zip(*batch, strict=True):
+        for frames, action, reward, discount, mask, place in zip(*batch, strict=True):
+            assert replay.rows["frame"][place, 0, 0] == frames[STACK - 1, 0, 0]
             assert (frames == frames[:, :1, :1]).all()
             values = tuple(int(v) for v in frames[:, 0, 0])
             assert mask[0] == mask[1]

@@ -135,7 +135,7 @@ def _config(n_steps: int) -> AgentConfig:
 
 _AGENT = NO_AGENT._replace(
     init=lambda key: jnp.zeros(()),  # type: ignore[arg-type]
-    update=lambda learner, batch: (learner, UpdateMetrics(*[jnp.float32(0)] * 3)),
+    update=lambda learner, batch: (learner, UpdateMetrics(*[jnp.float32(0)] * 3), None),
 )
 LEARN = {n: jax.jit(_make_learn(_AGENT, _config(n))) for n in (2, 3, 5)}
 INITIAL = {

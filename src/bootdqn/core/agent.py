@@ -90,7 +90,7 @@ def make_network(
         heads = make_heads(
             head_key,
             sizes,
-            num_heads=config.num_heads,
+            num_heads=(1 + config.dueling) * config.num_heads,
             initial_spread=config.initial_spread,
             lookup=lookup,
             unit_fan_in=config.unit_fan_in,
@@ -98,7 +98,7 @@ def make_network(
         inputs = None
         if scales:
             inputs = InputScale(jnp.zeros(encoding.size), jnp.ones(encoding.size))
-        return QNetwork(encoding, shared, heads, scale, prior, inputs)
+        return QNetwork(encoding, shared, heads, scale, config.dueling, prior, inputs)
 
     return network
 
@@ -192,8 +192,8 @@ def make_agent(
     def epsilon(step: Array) -> Array:
         return linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_anneal_steps)
 
-    def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics]:
-        gradient, metrics = find_gradient(learner.params, learner.target_params, batch)
+    def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics, Array | None]:
+        gradient, (metrics, errors) = find_gradient(learner.params, learner.target_params, batch)
         trained, opt_state = optimizer.step(trained_part(learner.params), learner.opt_state, gradient)
         updates = learner.updates + 1
         target_params = jax.lax.cond(
@@ -202,7 +202,7 @@ def make_agent(
             lambda: learner.target_params,
         )
         params = with_fixed_part(trained, learner.params)
-        return Learner(params, target_params, opt_state, updates), metrics
+        return Learner(params, target_params, opt_state, updates), metrics, errors
 
     def belief(params: Params, obs: Array) -> Belief:
         return summarise_belief(values(params, obs))

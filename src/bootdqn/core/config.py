@@ -35,6 +35,9 @@ class AgentConfig:
     unit_fan_in: bool = False
     """Whether initial weights of a one-hot observation are as large as if it had one entry, so that heads tell
     states apart from the start; it has one that is not 0."""
+    dueling: bool = False
+    """Whether a head has two streams of hidden layers, one for the value of the observation and one for what
+    actions are worth beyond their mean."""
     scale_trunk_gradient: bool = True
     """Whether to divide the gradient that enters the shared trunk by K."""
     mask: MaskKind = "bernoulli"
@@ -67,6 +70,9 @@ class AgentConfig:
     n_steps: int = 1
     """Steps of an episode whose rewards are summed before the value of the next observation takes over. More of
     them spread rewards faster, but count what was done after the first action as if it were the policy."""
+    reward_noise: float = 0.0
+    """Standard deviation of the noise that is added to the reward of a transition, another for every head, drawn
+    once and stored. Heads stay as different as so noisy rewards would allow."""
     clip_rewards: bool = False
     """Whether to learn from rewards clipped to [-1, 1]; reported returns are not clipped."""
     loss: LossKind = "squared"
@@ -82,6 +88,10 @@ class AgentConfig:
     """Transitions per update."""
     replay_capacity: int = 100_000
     """Transitions that replay keeps."""
+    priority_exponent: float = 0.0
+    """Power of its last error to which a transition is replayed; 0 for all alike, 1 in proportion."""
+    importance_exponent: float = 0.5
+    """How far the weights of transitions make up for being replayed more often: 0 not at all, 1 for all of it."""
     learning_start_steps: int = 128
     """Environment steps before the first update."""
     learning_period_steps: int = 1
@@ -108,10 +118,11 @@ class AgentConfig:
             self.acting == "committed_head" or self.redraw_probability == 0,
             f"redraw_probability is for the acting committed_head, not {self.acting}",
         )
-        for name in ("epsilon_start", "epsilon_end", "discount", "redraw_probability"):
+        shares = ("epsilon_start", "epsilon_end", "discount", "redraw_probability")
+        for name in (*shares, "priority_exponent", "importance_exponent"):
             value = getattr(self, name)
             require(0 <= value <= 1, f"{name} must be in [0, 1], got {value}")
-        for name in ("learning_rate", "initial_spread", "prior_scale", "bound_width"):
+        for name in ("learning_rate", "initial_spread", "prior_scale", "bound_width", "reward_noise"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
         noise = self.return_noise
@@ -138,12 +149,28 @@ class AgentConfig:
 
     @property
     def sums_rewards(self) -> bool:
-        """Whether rewards are summed over several steps, so that they are clipped before that and not after."""
+        """Whether rewards are summed over several steps."""
         return self.n_steps > 1
 
-    def stored_reward(self, reward: Any) -> Any:
-        """Return rewards, arrays of any kind, as replay holds them: clipped if they are going to be summed."""
-        return reward.clip(-1, 1) if self.clip_rewards and self.sums_rewards else reward
+    @property
+    def prioritised(self) -> bool:
+        """Whether transitions with large errors are replayed more often."""
+        return self.priority_exponent > 0
+
+    @property
+    def clips_before_storing(self) -> bool:
+        """Whether rewards are clipped before they are summed or get noise, and not when they are learned from."""
+        return self.clip_rewards and (self.sums_rewards or self.reward_noise > 0)
+
+    def stored_reward(self, reward: Any, noise: Any = None) -> Any:
+        """Return rewards, arrays of any kind, as replay holds them.
+
+        Args:
+            reward: the rewards [...].
+            noise: what is added to them for every head [..., K]; None for nothing.
+        """
+        reward = reward.clip(-1, 1) if self.clips_before_storing else reward
+        return reward if noise is None else reward[..., None] + noise
 
     @property
     def dithers(self) -> bool:

@@ -35,6 +35,11 @@ def td_target(reward: Array, discount: Array, next_q: Array, next_target_q: Arra
     return jax.lax.stop_gradient(reward + discount * pick(next_target_q, chooser.argmax(axis=-1)))
 
 
+def mean_error(error: Array, mask: Array) -> Array:
+    """Compute the mean absolute error [] of those heads that learn from a transition, by their weights [K]."""
+    return jax.lax.stop_gradient(jnp.sum(mask * jnp.abs(error)) / jnp.maximum(jnp.sum(mask), 1e-9))
+
+
 def error_loss(error: Array, kind: LossKind) -> Array:
     """Compute half the squared error, or Huber's loss with unit slope beyond 1 (the DQN error clipping)."""
     squared = 0.5 * jnp.square(error)

@@ -13,6 +13,15 @@ MaskKind = Literal["bernoulli", "double_or_nothing", "ones", "poisson", "exponen
 MASK_KINDS: tuple[MaskKind, ...] = get_args(MaskKind)
 
 
+_NOISE = 2**31 - 1
+"""Sets the key of noise apart from those of batches."""
+
+
+def draw_noise(key: Array, scale: float, shape: tuple[int, ...]) -> Array | None:
+    """Draw what is added to rewards, one number per head, from the key of the batch; None if its scale is 0."""
+    return scale * jax.random.normal(jax.random.fold_in(key, _NOISE), shape) if scale > 0 else None
+
+
 def make_mask(kind: MaskKind, num_heads: int, probability: float) -> Callable[[Array], Array]:
     """Make a sampler of bootstrap weights.
 

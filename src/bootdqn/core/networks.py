@@ -210,9 +210,11 @@ class QNetwork(eqx.Module):
     trunk: Callable[[Array], Array]
     """Any Equinox module (encoded observation) -> features [F], or [K, F]; the identity for separate networks."""
     layers: tuple[StackedLinear | StackedTable, ...]
-    """The layers of all heads."""
+    """The layers of all heads; where they are dueling, of both streams of the first head, of the second, ..."""
     trunk_gradient_scale: float = eqx.field(static=True)
     """Factor of the gradient that flows from the heads into the trunk."""
+    dueling: bool = eqx.field(static=True, default=False)
+    """Whether every head has two streams: the first for the value of an observation, the second for actions."""
     prior: PriorTable | PriorNetwork | None = None
     """The fixed function of every head that is added to its values; None for none."""
     inputs: InputScale | None = None
@@ -245,26 +247,40 @@ class QNetwork(eqx.Module):
 
     def values(self, features: Array) -> Array:
         """Compute values [K, A] from what the heads read."""
+        if self.dueling and features.ndim == 2:  # others for every head, and the same for its streams
+            features = jnp.repeat(features, 2, axis=0)
         return self.values_above(self.layers[0](features))
 
     def values_above(self, y: Array) -> Array:
         """Compute values [K, A] from what the first layer of heads returns [K, out]."""
         for layer in self.layers[1:]:
             y = layer(jax.nn.relu(y))
-        return y
+        return dueling_values(y[::2], y[1::2]) if self.dueling else y
 
     def head(self, index: Array, obs: Array) -> Array:
         """Compute values of all actions [A] under one head, without the other heads."""
-        x = self.features(obs)
-        for layer in self.layers[:-1]:
-            x = jax.nn.relu(layer.one(index, x))
-        learned = self.layers[-1].one(index, x)
+        features = self.features(obs)
+        features = features[index] if features.ndim == 2 else features
+
+        def stream(index: Array) -> Array:
+            x = features
+            for layer in self.layers[:-1]:
+                x = jax.nn.relu(layer.one(index, x))
+            return self.layers[-1].one(index, x)
+
+        learned = dueling_values(stream(2 * index), stream(2 * index + 1)) if self.dueling else stream(index)
         return learned if self.prior is None else learned + self.prior.of_head(index, obs, self.inputs)
 
     def only(self, heads: Array) -> QNetwork:
         """Keep some heads alone; works on parameters without the rest of the network, too."""
         prior = None if self.prior is None else self.prior.only(heads)
-        return replace(self, layers=tuple(layer.only(heads) for layer in self.layers), prior=prior)
+        stacked = jnp.stack([2 * heads, 2 * heads + 1], axis=1).ravel() if self.dueling else heads
+        return replace(self, layers=tuple(layer.only(stacked) for layer in self.layers), prior=prior)
+
+
+def dueling_values(of_state: Array, of_actions: Array) -> Array:
+    """Compute values [..., A] from what two streams return [..., A]; the first has one number that counts."""
+    return of_state[..., :1] + of_actions - of_actions.mean(axis=-1, keepdims=True)
 
 
 def trained_part(params: QNetwork) -> QNetwork:

@@ -16,12 +16,15 @@ import jax.numpy as jnp
 from jax import Array
 
 from bootdqn.core.kernels import OuterProducts, centred_rmsprop
-from bootdqn.core.losses import error_loss, pick, td_target
+from bootdqn.core.losses import error_loss, mean_error, pick, td_target
 from bootdqn.core.networks import QNetwork, StackedLinear, StackedTable, trained_part, with_fixed_part
 from bootdqn.types import Params, Transition, UpdateMetrics
 
 if TYPE_CHECKING:
     from bootdqn.core.config import AgentConfig
+
+Reported = tuple[UpdateMetrics, Array | None]
+"""Metrics of an update, and the absolute errors of its transitions [N], which prioritised replay needs."""
 
 _DECAY = 0.95
 """Decay of the running means of centred RMSProp."""
@@ -31,8 +34,8 @@ _B2, _EPSILON = 0.999, 1e-8
 
 def make_gradient(
     config: AgentConfig, static: QNetwork, *, kernels: bool
-) -> Callable[[Params, Params, Transition], tuple[Params, UpdateMetrics]]:
-    """Make the function (params, target params, batch) -> (gradient of the heads' losses, metrics).
+) -> Callable[[Params, Params, Transition], tuple[Params, Reported]]:
+    """Make the function (params, target params, batch) -> (gradient of the heads' losses, (metrics, errors [N])).
 
     Args:
         config: the agent's configuration.
@@ -41,26 +44,30 @@ def make_gradient(
             `OuterProducts` where observations are pictures.
     """
 
-    def losses_of(q: Array, next_q: Array, next_target_q: Array, transition: Transition) -> tuple[Array, Array]:
-        """Compute the losses and the predicted values of all heads [K] for one transition."""
+    def losses_of(
+        q: Array, next_q: Array, next_target_q: Array, transition: Transition
+    ) -> tuple[Array, Array, Array | None]:
+        """Compute the losses and the predicted values of all heads [K] for one transition, and its error []."""
         predicted = pick(q, transition.action)
-        clips = config.clip_rewards and not config.sums_rewards  # else each was clipped before they were summed
+        clips = config.clip_rewards and not config.clips_before_storing
         reward = jnp.clip(transition.reward, -1, 1) if clips else transition.reward
         target = td_target(reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
-        return transition.mask * error_loss(target - predicted, config.loss), predicted
+        error = mean_error(target - predicted, transition.mask) if config.prioritised else None
+        return transition.mask * error_loss(target - predicted, config.loss), predicted, error
 
-    def total(losses: Array, predicted: Array) -> tuple[Array, UpdateMetrics]:
+    def total(losses: Array, predicted: Array, errors: Array | None) -> tuple[Array, Reported]:
         # A mean over the batch and a sum over heads: no head's gradient depends on how many there are.
         per_head = losses.mean(axis=0)
-        return per_head.sum(), UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
+        metrics = UpdateMetrics(per_head.mean(), predicted.mean(), predicted.std(axis=1).mean())
+        return per_head.sum(), (metrics, errors)
 
-    def by_transition(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
+    def by_transition(params: Params, target_params: Params, batch: Transition) -> tuple[Params, Reported]:
         target = eqx.combine(with_fixed_part(target_params, params), static)
 
-        def loss(trained: Params) -> tuple[Array, UpdateMetrics]:
+        def loss(trained: Params) -> tuple[Array, Reported]:
             online = eqx.combine(with_fixed_part(trained, params), static)
 
-            def of_one(transition: Transition) -> tuple[Array, Array]:
+            def of_one(transition: Transition) -> tuple[Array, Array, Array | None]:
                 q = online(transition.obs)
                 next_q = jax.lax.stop_gradient(online(transition.next_obs)) if config.double_q else jnp.zeros(())
                 return losses_of(q, next_q, target(transition.next_obs), transition)
@@ -69,7 +76,7 @@ def make_gradient(
 
         return jax.grad(loss, has_aux=True)(trained_part(params))
 
-    def by_batch(params: Params, target_params: Params, batch: Transition) -> tuple[Params, UpdateMetrics]:
+    def by_batch(params: Params, target_params: Params, batch: Transition) -> tuple[Params, Reported]:
         """Compute the gradient with the heads' first layer as products, or as a lookup, of the whole batch.
 
         Its weights take longer to read than to multiply: they are read once for both observations.
@@ -93,12 +100,12 @@ def make_gradient(
         y_target = target.layers[0].of_batch(target.features_of_batch(batch.next_obs))
         next_target_q = target.with_priors(jax.vmap(target.values_above)(y_target), batch.next_obs)
 
-        def loss(above: list[StackedLinear], y: Array) -> tuple[Array, UpdateMetrics]:
+        def loss(above: list[StackedLinear], y: Array) -> tuple[Array, Reported]:
             q = jax.vmap(replace(online, layers=(first, *above)).values_above)(y)
             q = online.with_priors(q, batch.obs)
             return total(*jax.vmap(losses_of)(q, next_q, next_target_q, batch))
 
-        (above, left), metrics = jax.grad(loss, argnums=(0, 1), has_aux=True)(above, y[:size])
+        (above, left), reported = jax.grad(loss, argnums=(0, 1), has_aux=True)(above, y[:size])
         trunk, weight = params.trunk, Rows(features, left)
         if back_to_trunk is not None:
             to_features = jnp.tensordot(left, first.weight, axes=((1, 2), (0, 1)))
@@ -108,7 +115,7 @@ def make_gradient(
             else:
                 weight = jnp.tensordot(left, features, axes=(0, 0))
         layers = (replace(first, weight=weight, bias=left.sum(axis=0)), *above)
-        return replace(trained_part(params), trunk=trunk, layers=layers), metrics
+        return replace(trained_part(params), trunk=trunk, layers=layers), reported
 
     looks_up = config.sparse_step and has_table(static)
     return by_batch if looks_up or static.encoding.kind == "pictures" else by_transition

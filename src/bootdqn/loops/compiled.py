@@ -18,10 +18,13 @@ from jax import Array
 
 from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AgentConfig
+from bootdqn.core.masks import draw_noise
 from bootdqn.loops.protocol import diverged
 from bootdqn.loops.seeds import SeedLoop, SeedProgram, repeat_episode, vmap_seeds
+from bootdqn.loops.updates import example_transition, update_from_ring, with_added
 from bootdqn.replay.n_step import make_window, push
-from bootdqn.replay.ring import Ring, add, add_some, make_ring, sample
+from bootdqn.replay.priorities import Priorities, make_priorities
+from bootdqn.replay.ring import Ring, add, add_some, make_ring
 from bootdqn.types import Agent, Env, Learner, Params, Transition, UpdateMetrics
 
 FLOPS_PER_CHUNK = 5e10
@@ -50,6 +53,8 @@ class TrainState(NamedTuple):
     step: Array
     """Environment steps so far."""
     exploration: Exploration
+    priorities: Priorities | None = None
+    """How often each transition is replayed; None where all are replayed alike."""
 
 
 class EpisodeMetrics(NamedTuple):
@@ -83,6 +88,7 @@ _STATE_AXES = TrainState(
     replay=Ring(0, None),  # pyright: ignore[reportArgumentType]
     step=None,  # pyright: ignore[reportArgumentType]
     exploration=0,  # pyright: ignore[reportArgumentType]
+    priorities=0,  # pyright: ignore[reportArgumentType]
 )
 
 
@@ -142,9 +148,11 @@ def make_compiled_program(
     def init(key: Array) -> TrainState:
         key, init_key, reset_key = jax.random.split(key, 3)
         _, obs = env.reset(reset_key)
-        example = _example(obs, config)
+        example = example_transition(obs, config)
         unseen = Exploration(*[jnp.zeros(env.encoding.num_states, jnp.int32)] * 3)
-        return TrainState(key, agent.init(init_key), make_ring(example, capacity), jnp.int32(0), unseen)
+        priorities = make_priorities(capacity) if config.prioritised else None
+        ring = make_ring(example, capacity)
+        return TrainState(key, agent.init(init_key), ring, jnp.int32(0), unseen, priorities)
 
     def run(state: TrainState, num_episodes: Array) -> tuple[TrainState, EpisodeMetrics]:
         return repeat_episode(partial(_run_episode, env, agent, config), state, num_episodes, chunk_episodes)
@@ -198,14 +206,16 @@ def _run_episode(
     head = agent.draw_head(begin_key)
     episode_mask = agent.draw_mask(mask_key)
 
-    def remember(replay: Ring, window: Any, transition: Transition, is_last: Array) -> tuple[Ring, Any]:
+    def remember(
+        replay: Ring, priorities: Priorities | None, window: Any, transition: Transition, is_last: Array
+    ) -> tuple[Ring, Priorities | None, Any]:
         if not config.sums_rewards:
-            return add(replay, transition), window
+            return add(replay, transition), with_added(priorities, replay, jnp.ones(1, bool)), window
         window, transitions, complete = push(window, transition, is_last)
-        return add_some(replay, transitions, complete), window
+        return add_some(replay, transitions, complete), with_added(priorities, replay, complete), window
 
     def step(carry, key: Array):
-        learner, replay, window, count, head, env_state, obs = carry
+        learner, replay, priorities, window, count, head, env_state, obs = carry
         act_key, env_key, mask_key, sample_key = jax.random.split(key, 4)
         head = agent.keep_head(act_key, head)
         action = agent.act(act_key, learner.params, head, obs, agent.epsilon(count))
@@ -213,25 +223,30 @@ def _run_episode(
         discount = jnp.where(out.terminated, 0.0, jnp.float32(config.discount))
         mask = agent.draw_mask(mask_key) if config.mask_per == "step" else episode_mask
         count = count + 1
-        transition = Transition(obs, action, config.stored_reward(out.reward), discount, out.obs, mask)
-        replay, window = remember(replay, window, transition, count % env.horizon == 0)
+        noise = draw_noise(sample_key, config.reward_noise, (config.num_heads,))
+        reward = config.stored_reward(out.reward, noise)
+        transition = Transition(obs, action, reward, discount, out.obs, mask)
+        replay, priorities, window = remember(replay, priorities, window, transition, count % env.horizon == 0)
         due = (count >= config.learning_start_steps) & (count % config.learning_period_steps == 0)
         if config.sums_rewards:
             due &= replay.added > 0
-        learner, metrics = jax.lax.cond(
+        learner, metrics, priorities = jax.lax.cond(
             due,
-            lambda learner: agent.update(learner, sample(sample_key, replay, config.batch_size)),
-            lambda learner: (learner, UpdateMetrics(*[jnp.float32(0)] * 3)),
+            lambda *both: update_from_ring(agent, config, sample_key, both[0], replay, both[1]),
+            lambda *both: (both[0], UpdateMetrics(*[jnp.float32(0)] * 3), both[1]),
             learner,
+            priorities,
         )
-        return (learner, replay, window, count, head, env_state, out.obs), (obs, head, out.reward, metrics)
+        carry = (learner, replay, priorities, window, count, head, env_state, out.obs)
+        return carry, (obs, head, out.reward, metrics)
 
     env_state, obs = env.reset(reset_key)
-    window = make_window(_example(obs, config), config.n_steps) if config.sums_rewards else None
-    carry = (state.learner, state.replay, window, state.step, head, env_state, obs)
-    (learner, replay, _, count, _, env_state, _), (observations, heads, rewards, updates) = jax.lax.scan(
+    window = make_window(example_transition(obs, config), config.n_steps) if config.sums_rewards else None
+    carry = (state.learner, state.replay, state.priorities, window, state.step, head, env_state, obs)
+    carry, (observations, heads, rewards, updates) = jax.lax.scan(
         step, carry, jax.random.split(step_key, env.horizon)
     )
+    learner, replay, priorities, _, count, _, env_state, _ = carry
     num_updates = learner.updates - state.learner.updates
     greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner.params)
     metrics = EpisodeMetrics(
@@ -249,12 +264,7 @@ def _run_episode(
     if env.encoding.num_states:
         episode = state.step // env.horizon + 1
         exploration = _explored(exploration, observations, episode, heads)
-    return TrainState(key, learner, replay, count, exploration), metrics
-
-
-def _example(obs: Array, config: AgentConfig) -> Transition:
-    """Make a transition of the right shapes."""
-    return Transition(obs, jnp.int32(0), jnp.float32(0), jnp.float32(0), obs, jnp.zeros(config.num_heads))
+    return TrainState(key, learner, replay, count, exploration, priorities), metrics
 
 
 def _explored(exploration: Exploration, states: Array, episode: Array, heads: Array) -> Exploration:

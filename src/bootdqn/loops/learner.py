@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,14 +20,24 @@ from numpy.typing import NDArray
 
 from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AgentConfig
+from bootdqn.core.masks import draw_noise
 from bootdqn.envs.spaces import Observations
 from bootdqn.errors import UserError, require
 from bootdqn.loops.protocol import Episode, Snapshot, diverged
 from bootdqn.loops.slots import Draws
+from bootdqn.loops.updates import example_transition, update_from_ring, weighted, with_added
 from bootdqn.replay.frames import LEAST_TICKS, STACK, FrameBatch, FrameReplay
 from bootdqn.replay.host_memory import keep_large_blocks
 from bootdqn.replay.n_step import Window, make_window, push
-from bootdqn.replay.ring import Ring, add_some, make_ring, sample
+from bootdqn.replay.priorities import (
+    Priorities,
+    draw_rows,
+    importance_weights,
+    make_priorities,
+    with_errors,
+    with_new,
+)
+from bootdqn.replay.ring import Ring, add_some, make_ring
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, ReplayRows
 from bootdqn.types import Agent, HostStep, Learner, Params, Transition, UpdateMetrics
@@ -36,8 +47,8 @@ COLUMNS = (
     *("head", "epsilon", "updates", "loss", "q_mean", "q_spread"),
 )
 """Columns of `metrics.csv` that loops with slots have."""
-_SAMPLING = 2
-"""Sets apart the seeds of batches from those of environments and evaluations."""
+_SAMPLING, _NOISE = 2, 3
+"""Set apart the seeds of batches and of noise from those of environments and evaluations."""
 
 
 class Learned(NamedTuple):
@@ -51,6 +62,8 @@ class Learned(NamedTuple):
     """Sums over the updates since they were last read."""
     window: Window | None = None
     """The newest transitions of every slot, where rewards of several steps are summed, arrays [S, ...]."""
+    priorities: Priorities | None = None
+    """How often each row of replay is drawn; None where all are drawn alike."""
 
 
 class Tick(NamedTuple):
@@ -139,14 +152,17 @@ class HostLearner:
         if observations.encoding.kind == "pictures":
             # Rows that are not acted on take room, too: as if every episode had a hundred steps.
             room = min(config.replay_capacity, steps + steps // 100 + LEAST_TICKS * num_envs)
-            self.frames = FrameReplay(room, num_slots=num_envs, num_heads=config.num_heads)
+            self.frames = FrameReplay(
+                room, num_slots=num_envs, num_heads=config.num_heads, reward_per_head=config.reward_noise > 0
+            )
             self.capacity = self.frames.capacity
             # XLA carries out what one thread asks for one after the other; what two ask for, side by side.
             self._updater = ThreadPoolExecutor(1)
-        in_ring = None if self.frames else self.capacity
-        self._init = jax.jit(_make_initial(self.agent, config, observations, in_ring, num_envs))
+        self._init = jax.jit(_make_initial(self.agent, config, observations, self.capacity, num_envs))
         self._learn = jax.jit(_make_learn(self.agent, config), donate_argnums=0)
-        self._update = jax.jit(_make_update(self.agent), donate_argnums=0)
+        self._update = jax.jit(_make_update(self.agent, config), donate_argnums=0)
+        self._draw = jax.jit(partial(draw_rows, num_rows=2 * config.batch_size))
+        self._with_new = jax.jit(with_new, donate_argnums=0)
 
     @property
     def learned(self) -> Learned:
@@ -236,11 +252,17 @@ class HostLearner:
     def update_from_frames(self, frames: FrameReplay, index: int) -> None:
         """Begin the update with the number `index`, which alone decides what is sampled."""
         rng = np.random.default_rng([self.seed, index, _SAMPLING])
-        batch = jax.device_put(frames.sample(rng, self.config.batch_size, self.config.n_steps))
+        draw = self._by_priority if self.config.prioritised else None
+        batch = jax.device_put(frames.sample(rng, self.config.batch_size, self.config.n_steps, draw))
         if index == self.counters.updates - 1:
             self._before_last_update()
         self._learned = self._updater.submit(_carry_out, self._update, self._learned, batch)
         self.updates_begun += 1
+
+    def _by_priority(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw places of rows in proportion to their priorities, which the update before this one changes."""
+        key = jax.random.key(rng.integers(2**31))
+        return rng.permutation(np.asarray(self._draw(key, self.learned.priorities), np.int64))
 
     def when_updated(self, function: Callable[[Params], Any]) -> Future[Any]:
         """A future of a function of the parameters that come out of all updates that were begun from pictures."""
@@ -255,6 +277,7 @@ class HostLearner:
     def close_frames(self, obs: NDArray[Any]) -> None:
         """Note the last observations of episodes that are broken off, where replay is of pictures."""
         if self.frames is not None:
+            self._give_priorities(self.frames, np.zeros(self._num_envs, bool))
             self.frames.close(obs[:, -1])
 
     def require_finite(self) -> None:
@@ -277,7 +300,7 @@ class HostLearner:
     def snapshot(self) -> Snapshot:
         """Return parameters, counters and replay, in the form that checkpoints hold."""
         learned = self.learned
-        arrays = named_arrays({"learner": learned.learner, "sums": learned.sums, "window": learned.window})
+        arrays = named_arrays(_without_replay(learned))
         if self.frames is not None:
             fields, added = self.frames.rows, self.frames.added
         else:
@@ -296,10 +319,9 @@ class HostLearner:
         counters = checkpoint.info["counters"]
         self.counters = Counters(**{**counters, "head_steps": tuple(counters["head_steps"])})
         shapes: Learned = jax.eval_shape(self._init, jax.random.key(0))
-        like = {"learner": shapes.learner, "sums": shapes.sums, "window": shapes.window}
-        found = restore(like, checkpoint.arrays, "the checkpoint")
+        found = restore(_without_replay(shapes), checkpoint.arrays, "the checkpoint")
         ring = self._restored_ring(shapes.replay, checkpoint.replays[0], checkpoint.added[0])
-        self.learned = jax.device_put(Learned(found["learner"], ring, found["sums"], found["window"]))
+        self.learned = jax.device_put(Learned(replay=ring, **found))
 
     def _restored_ring(self, like: Ring | None, fields: Mapping[str, np.ndarray], added: int) -> Ring | None:
         """Put what a checkpoint holds back into replay; returns it if it belongs into the compiled program."""
@@ -319,15 +341,27 @@ class HostLearner:
         return Ring(Transition(**data), np.int32(added))  # pyright: ignore[reportArgumentType]
 
     def _add_frames(self, frames: FrameReplay, tick: Tick, no_future: NDArray[np.bool_]) -> None:
+        config, noise = self.config, None
+        if config.reward_noise > 0:
+            rng = np.random.default_rng([self.seed, frames.added, _NOISE])
+            noise = rng.normal(0, config.reward_noise, (self._num_envs, config.num_heads)).astype(np.float32)
+        self._give_priorities(frames, tick.step.valid)
         frames.add(
             tick.obs[:, -1],
             fresh=tick.fresh,
             action=tick.actions,
-            reward=self.config.stored_reward(tick.step.reward),
+            reward=config.stored_reward(tick.step.reward, noise),
             discount=np.where(no_future, 0.0, self.config.discount),
             mask=np.asarray(tick.draws.mask),
             acted=tick.step.valid,
         )
+
+    def _give_priorities(self, frames: FrameReplay, acted: NDArray[np.bool_]) -> None:
+        """Give the rows that are added next the priority of new ones, where an action follows."""
+        if self.config.prioritised:
+            places = np.arange(frames.added, frames.added + self._num_envs) % frames.capacity
+            learned = self.learned
+            self.learned = learned._replace(priorities=self._with_new(learned.priorities, places, acted))
 
     def _count_steps(self, tick: Tick) -> int:
         """Count what a tick stores, and return how many updates are due for it."""
@@ -394,21 +428,21 @@ class HostLearner:
 
 
 def _make_initial(
-    agent: Agent, config: AgentConfig, observations: Observations, capacity: int | None, num_envs: int
+    agent: Agent, config: AgentConfig, observations: Observations, capacity: int, num_envs: int
 ) -> Callable[[Array], Learned]:
-    """A function (key) -> initial parameters and an empty ring; without a ring where `capacity` is None."""
+    """A function (key) -> initial parameters and an empty ring; without a ring where observations are pictures."""
 
     def init(key: Array) -> Learned:
-        obs, scalar = jnp.zeros(observations.shape, observations.dtype), jnp.float32(0)
-        example = Transition(obs, jnp.int32(0), scalar, scalar, obs, jnp.zeros(config.num_heads))
+        example = example_transition(jnp.zeros(observations.shape, observations.dtype), config)
         learner = agent.init(key)
-        if capacity is None:
-            return Learned(learner, None, _no_sums())
+        priorities = make_priorities(capacity) if config.prioritised else None
+        if observations.encoding.kind == "pictures":
+            return Learned(learner, None, _no_sums(), priorities=priorities)
         window = None
         if config.sums_rewards:
             empty = make_window(example, config.n_steps)
             window = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *x.shape)), empty)
-        return Learned(learner, make_ring(example, capacity), _no_sums(), window)
+        return Learned(learner, make_ring(example, capacity), _no_sums(), window, priorities)
 
     return init
 
@@ -431,23 +465,28 @@ def _make_learn(agent: Agent, config: AgentConfig) -> Callable[..., Learned]:
     ) -> Learned:
         assert learned.replay is not None
         discount = jnp.where(no_future, 0.0, jnp.float32(config.discount))
-        transitions = Transition(obs, action, config.stored_reward(reward), discount, next_obs, draws.mask)
+        noise = draw_noise(draws.key, config.reward_noise, draws.mask.shape)
+        stored = config.stored_reward(reward, noise)
+        transitions = Transition(obs, action, stored, discount, next_obs, draws.mask)
         window = learned.window
         if window is not None:
             # An episode that was broken off leaves transitions behind, which nothing follows.
             kept = window._replace(size=jnp.where(fresh, 0, window.size))
             window, transitions, complete = jax.vmap(_push_valid)(kept, transitions, ended, valid)
             transitions, valid = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (transitions, complete))
+        priorities = with_added(learned.priorities, learned.replay, valid)
         replay = add_some(learned.replay, transitions, valid)
 
-        def update(index: Array, state: tuple[Learner, UpdateMetrics]) -> tuple[Learner, UpdateMetrics]:
-            learner, sums = state
+        def update(index: Array, state: tuple[Learner, UpdateMetrics, Priorities | None]) -> tuple[Any, ...]:
+            learner, sums, priorities = state
             key = jax.lax.cond(index == 0, lambda: draws.key, lambda: jax.random.fold_in(draws.key, index))
-            learner, metrics = agent.update(learner, sample(key, replay, config.batch_size))
-            return learner, jax.tree.map(jnp.add, sums, metrics)
+            learner, metrics, priorities = update_from_ring(agent, config, key, learner, replay, priorities)
+            return learner, jax.tree.map(jnp.add, sums, metrics), priorities
 
-        learner, sums = jax.lax.fori_loop(0, num_updates, update, (learned.learner, learned.sums))
-        return Learned(learner, replay, sums, window)
+        learner, sums, priorities = jax.lax.fori_loop(
+            0, num_updates, update, (learned.learner, learned.sums, priorities)
+        )
+        return Learned(learner, replay, sums, window, priorities)
 
     return learn
 
@@ -460,16 +499,26 @@ def _push_valid(
     return jax.tree.map(lambda new, old: jnp.where(valid, new, old), pushed, window), rows, complete & valid
 
 
-def _make_update(agent: Agent) -> Callable[[Learned, FrameBatch], Learned]:
+def _make_update(agent: Agent, config: AgentConfig) -> Callable[[Learned, FrameBatch], Learned]:
     """A function that updates the agent once from a batch of pictures."""
 
     def update(learned: Learned, batch: FrameBatch) -> Learned:
-        frames, action, reward, discount, mask = map(jnp.asarray, batch)
+        frames, action, reward, discount, mask, rows = map(jnp.asarray, batch)
         transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, -STACK:], mask)
-        learner, metrics = agent.update(learned.learner, transitions)
-        return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics))
+        priorities = learned.priorities
+        if priorities is not None:
+            weights = importance_weights(priorities, rows, config.importance_exponent)
+            transitions = weighted(transitions, weights)
+        learner, metrics, errors = agent.update(learned.learner, transitions)
+        if priorities is not None and errors is not None:
+            priorities = with_errors(priorities, rows, errors, config.priority_exponent)
+        return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics), priorities=priorities)
 
     return update
+
+
+def _without_replay(learned: Learned) -> dict[str, Any]:
+    return {name: value for name, value in learned._asdict().items() if name != "replay"}
 
 
 def result_of(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -27,11 +28,13 @@ class FrameBatch(NamedTuple):
     action: NDArray[np.int32]
     """Actions taken [B]."""
     reward: NDArray[np.float32]
-    """Rewards of the actions [B], or sums of those of several steps."""
+    """Rewards of the actions [B], or sums of those of several steps; with noise, one per head [B, K]."""
     discount: NDArray[np.float32]
     """Gamma to the power of the steps, or 0 where there is no future [B]."""
     mask: NDArray[np.float32]
     """Bootstrap weights [B, K]."""
+    places: NDArray[np.int32]
+    """Where in replay the transitions begin [B]."""
 
 
 class FrameReplay:
@@ -43,7 +46,15 @@ class FrameReplay:
     episode follows, since its next observation was not seen.
     """
 
-    def __init__(self, capacity: int, *, num_slots: int, num_heads: int, shape: tuple[int, int] = (84, 84)):
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        num_slots: int,
+        num_heads: int,
+        shape: tuple[int, int] = (84, 84),
+        reward_per_head: bool = False,
+    ):
         """Plan room for `capacity` rows; nothing is allocated before it is used.
 
         Args:
@@ -51,6 +62,7 @@ class FrameReplay:
             num_slots: the number of slots S.
             num_heads: the number of heads K.
             shape: the height and the width of a frame.
+            reward_per_head: whether every head has a reward of its own.
         """
         least = LEAST_TICKS * num_slots
         require(
@@ -64,7 +76,7 @@ class FrameReplay:
         self._fields = {
             "frame": ((self.capacity, *shape), np.uint8),
             "action": ((self.capacity,), np.int32),
-            "reward": ((self.capacity,), np.float32),
+            "reward": ((self.capacity, num_heads) if reward_per_head else (self.capacity,), np.float32),
             "discount": ((self.capacity,), np.float32),
             "mask": ((self.capacity, num_heads), np.float32),
             "depth": ((self.capacity,), np.uint8),  # frames of its episode before it, up to those of a stack
@@ -98,7 +110,7 @@ class FrameReplay:
             frame: the newest frame of each slot [S, height, width].
             fresh: whether that frame is the first of an episode [S].
             action: the action taken [S].
-            reward: the reward of the action [S].
+            reward: the reward of the action [S], or one per head [S, K].
             discount: gamma, or 0 where there is no future [S].
             mask: bootstrap weights [S, K].
             acted: whether the action was carried out [S]; False where an episode had ended.
@@ -125,26 +137,39 @@ class FrameReplay:
             frame,
             fresh=np.zeros(self.num_slots, bool),
             action=nothing.astype(np.int32),
-            reward=nothing,
+            reward=np.zeros((self.num_slots, *self.rows["reward"].shape[1:]), np.float32),
             discount=nothing,
             mask=np.zeros((self.num_slots, self.rows["mask"].shape[1]), np.float32),
             acted=nothing.astype(bool),
         )
 
-    def sample(self, rng: np.random.Generator, batch_size: int, n_steps: int = 1) -> FrameBatch:
-        """Draw a batch uniformly with replacement from all transitions whose frames are all there.
+    def sample(
+        self,
+        rng: np.random.Generator,
+        batch_size: int,
+        n_steps: int = 1,
+        draw: Callable[[np.random.Generator], NDArray[np.int64]] | None = None,
+    ) -> FrameBatch:
+        """Draw a batch with replacement from all transitions whose frames are all there.
 
         Args:
             rng: the random generator.
             batch_size: the number of transitions B.
             n_steps: steps whose rewards are summed, as far as the episode and replay have them.
+            draw: (random generator) -> places where transitions may begin, some of which are used; None to draw
+                all alike.
         """
         oldest, end = max(0, self.added - self.capacity), self.added - self.num_slots
         chosen = np.empty(0, np.int64)
         while len(chosen) < batch_size:
-            rows = rng.integers(oldest, end, 2 * batch_size)
+            # The oldest row of all is at the place that is written to next.
+            rows = (
+                rng.integers(oldest, end, 2 * batch_size)
+                if draw is None
+                else oldest + (draw(rng) - oldest) % self.capacity
+            )
             depth = self.rows["depth"][rows % self.capacity].astype(np.int64)
-            whole = rows - depth * self.num_slots >= oldest
+            whole = (rows - depth * self.num_slots >= oldest) & (rows < end)
             chosen = np.concatenate([chosen, rows[whole & self._goes_on(rows)]])
         chosen = chosen[:batch_size]
         return self._gather(chosen) if n_steps == 1 else self._gather_sums(chosen, n_steps)
@@ -158,15 +183,18 @@ class FrameReplay:
         """Gather the transitions that begin at `rows` [B], counted from the first row that was ever added."""
         places = rows % self.capacity
         frames = self._frames(rows, np.arange(1 - STACK, 2))
-        return FrameBatch(frames, *(self.rows[name][places] for name in ("action", "reward", "discount", "mask")))
+        fields = (self.rows[name][places] for name in ("action", "reward", "discount", "mask"))
+        return FrameBatch(frames, *fields, places=places.astype(np.int32))
 
     def _gather_sums(self, rows: NDArray[np.int64], n_steps: int) -> FrameBatch:
         """Gather transitions over several steps that begin at `rows` [B]."""
-        reward, discount = np.zeros(len(rows), np.float32), np.ones(len(rows), np.float32)
+        reward = np.zeros_like(self.rows["reward"][rows % self.capacity])
+        discount = np.ones(len(rows), np.float32)
         going, last = np.ones(len(rows), bool), rows
         for _ in range(n_steps):
             place = last % self.capacity
-            reward += np.where(going, discount * self.rows["reward"][place], 0)
+            factor = np.where(going, discount, 0)
+            reward += factor.reshape(-1, *[1] * (reward.ndim - 1)) * self.rows["reward"][place]
             discount *= np.where(going, self.rows["discount"][place], 1)
             last = np.where(going, last + self.num_slots, last)
             # The newest row has no transition yet; what was at its place after it is the oldest.
@@ -175,7 +203,8 @@ class FrameReplay:
         stack = np.arange(1 - STACK, 1)
         frames = np.concatenate([self._frames(rows, stack), self._frames(last, stack)], axis=1)
         places = rows % self.capacity
-        return FrameBatch(frames, self.rows["action"][places], reward, discount, self.rows["mask"][places])
+        fields = self.rows["action"][places], reward, discount, self.rows["mask"][places]
+        return FrameBatch(frames, *fields, places=places.astype(np.int32))
 
     def _frames(self, rows: NDArray[np.int64], offsets: NDArray[np.int_]) -> NDArray[np.uint8]:
         """Gather the frames around `rows` [B]; those before the episode are black."""
