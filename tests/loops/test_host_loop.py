@@ -15,7 +15,7 @@ from bootdqn.loops.compiled import make_compiled_loop
 from small_runs import TINY, host_loop, ring
 
 
-@pytest.mark.integration  # with the optimizations that users get
+@pytest.mark.optimized
 @pytest.mark.parametrize(
     "options",
     [

@@ -54,7 +54,8 @@ def test_a_computation_that_fails_leaves_the_last_good_checkpoint(tmp_path, monk
 
 
 @pytest.mark.integration
-def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"priority_exponent": 0.6, "reward_noise": 0.1, "n_steps": 2}], ids=str)
+def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path, options):
     default = default_config("atari:pong", "boot")
     config = dataclasses.replace(
         default,
@@ -66,6 +67,7 @@ def test_a_run_that_is_stopped_between_updates_goes_on_to_the_same_bits(tmp_path
             epsilon_start=0,
             epsilon_end=0,
             learning_rate=0.01,
+            **options,
         ),
         steps=48,
         evaluate_every_steps=0,

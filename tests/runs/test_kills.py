@@ -72,6 +72,7 @@ WITH_MANY_CHECKPOINTS = "\n".join(
 )
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("agent", ["boot", "psrl"])
 def test_a_compiled_run_that_was_killed_in_its_middle_goes_on_to_the_same_bits(
     agent, tmp_path, monkeypatch, compiled_to_be_killed
