@@ -81,10 +81,12 @@ class Agent(NamedTuple):
     fit: Callable[[Params, Array, Array, Array], Params]
     """(params, observations [N, ...], bounds of the encoded ones, low and high [size]) -> params whose inputs and
     prior have their scales; a prior over states has it over all states, and stays as it is."""
-    draw_head: Callable[[Array], Array]
-    """(key) -> the head that is followed for an episode."""
+    draw_head: Callable[[Array, Params], Array]
+    """(key, params) -> the head that is followed for an episode."""
     keep_head: Callable[[Array, Array], Array]
     """(key of acting, head) -> the head to follow from this step on, which is another where heads are redrawn."""
+    note_return: Callable[[Params, Array, Array], Params]
+    """(params, head, return of an episode in which it was followed) -> params by which heads are drawn."""
     act: Callable[[Array, Params, Array, Array, Array | None], Array]
     """(key, params, committed head, obs, epsilon) -> action; epsilon is None for no random actions."""
     greedy: Callable[[Array, Params, Array], Array]

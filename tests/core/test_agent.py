@@ -172,7 +172,9 @@ def test_epsilon_composes_with_every_way_of_acting(acting):
 
 def test_heads_are_drawn_evenly():
     _, agent = small_agent()
-    heads = np.asarray(jax.vmap(agent.draw_head)(jax.random.split(jax.random.key(0), 3000)))
+    heads = np.asarray(
+        jax.vmap(agent.draw_head, in_axes=(0, None))(jax.random.split(jax.random.key(0), 3000), None)
+    )
     assert np.abs(np.bincount(heads, minlength=3) - 1000).max() < 150
 
 
@@ -301,6 +303,9 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"redraw_probability": 1.1}, r"redraw_probability must be in \[0, 1\], got 1.1"),
         ({"priority_exponent": 1.5}, r"priority_exponent must be in \[0, 1\], got 1.5"),
         ({"importance_exponent": -0.1}, r"importance_exponent must be in \[0, 1\], got -0.1"),
+        ({"prior_range": 0.5}, "prior_range must be at least 1, got 0.5"),
+        ({"head_candidates": 11}, r"head_candidates must be 1 to the number of heads \(10\), got 11"),
+        ({"head_candidates": 2, "acting": "vote"}, "head_candidates is for heads that are followed for whole"),
         ({"reward_noise": -1.0}, "reward_noise must be finite and not negative, got -1.0"),
         ({"redraw_probability": 0.1, "acting": "vote"}, "redraw_probability is for the acting committed_head"),
         ({"target_period_updates": 10**11}, r"target_period_updates must be below 2\*\*31"),
@@ -391,3 +396,34 @@ def test_noise_is_drawn_for_every_head_and_added_to_clipped_rewards():
     np.testing.assert_allclose(config.stored_reward(reward, noise[:2]), np.array([[1.0], [-0.5]]) + noise[:2])
     assert draw_noise(jax.random.key(0), 0.0, (4,)) is None
     assert AgentConfig(clip_rewards=True).stored_reward(reward)[0] == 7  # clipped when it is learned from
+
+
+def test_of_the_heads_that_are_drawn_the_one_with_the_best_recent_returns_is_followed():
+    _, agent = small_agent(num_heads=4, head_candidates=2)
+    learner = agent.init(jax.random.key(0))
+    draw = jax.jit(jax.vmap(agent.draw_head, in_axes=(0, None)))
+    keys = jax.random.split(jax.random.key(1), 4000)
+
+    def shares(params):
+        return np.bincount(np.asarray(draw(keys, params)), minlength=4) / len(keys)
+
+    params = learner.params
+    np.testing.assert_allclose(shares(params), 1 / 4, atol=0.03)  # none is known
+    for head, episode_return in ((0, -5.0), (1, 7.0), (2, 3.0)):
+        params = agent.note_return(params, jnp.int32(head), jnp.float32(episode_return))
+    # Head 3 was never followed and beats all; then it is 1, 2, 0. The last of four is never the best of two.
+    np.testing.assert_allclose(shares(params), [0, 2 / 6, 1 / 6, 3 / 6], atol=0.03)
+    params = agent.note_return(params, jnp.int32(3), jnp.float32(-100.0))
+    np.testing.assert_allclose(shares(params), [1 / 6, 3 / 6, 2 / 6, 0], atol=0.03)
+    params = agent.note_return(params, jnp.int32(1), jnp.float32(-13.0))
+    np.testing.assert_allclose(params.returns, [-5, 7 - 0.2 * 20, 3, -100], rtol=1e-6)
+    after, _, _ = agent.update(learner._replace(params=params), batch(4))
+    np.testing.assert_array_equal(after.params.returns, params.returns)
+    assert after.target_params.returns is None
+
+
+def test_heads_that_are_drawn_alike_have_no_returns():
+    _, agent = small_agent()
+    params = agent.init(jax.random.key(0)).params
+    assert params.returns is None
+    assert agent.note_return(params, jnp.int32(0), jnp.float32(1)) is params

@@ -111,7 +111,7 @@ def test_a_thousand_updates_leave_it_alone(options):
     update = jax.jit(agent.update)
     after = learner
     for seed in range(1000):
-        after, _ = update(after, batch(3, seed=seed % 7))
+        after, _, _ = update(after, batch(3, seed=seed % 7))
     assert trees_equal(after.params.prior, learner.params.prior)
     assert not trees_equal(after.params.layers, learner.params.layers)
     # It is one for both networks: the target's parameters have none of their own, and nor has the optimizer.
@@ -178,3 +178,16 @@ def test_heads_tell_states_apart_from_the_start_if_asked_to():
         assert np.abs(params.layers[0].weight).max() == pytest.approx(1 if unit_fan_in else 1 / 30, rel=1e-3)
         spreads.append(values_of(agent, params, jnp.arange(900)).std(axis=0).mean())
     assert spreads[1] > 5 * spreads[0]
+
+
+def test_the_first_head_has_the_largest_prior_and_the_last_the_smallest():
+    config = AgentConfig(num_heads=3, prior_scale=2.0, prior_range=100.0)
+    assert config.prior_scales == pytest.approx((2.0, 0.2, 0.02))
+    expected = [[2.0] * 2, [0.2] * 2, [0.02] * 2]
+    seen = jax.random.normal(jax.random.key(1), (200, 2))
+    for encoding, observations in ((Encoding("one_hot", 40), jnp.arange(40)), (VECTOR, seen)):
+        agent = make_agent(config, encoding, 2)
+        params = agent.fit(agent.init(KEY).params, observations, *no_bounds(encoding.size))
+        found = values_of(agent, without_learned(params), observations).std(axis=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+    assert AgentConfig(num_heads=1, prior_scale=2.0, prior_range=9.0).prior_scales == (2.0,)

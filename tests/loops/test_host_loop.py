@@ -23,7 +23,7 @@ from small_runs import TINY, host_loop, ring
         {"redraw_probability": 0.3},
         {"n_steps": 3},
         {"reward_noise": 0.5, "priority_exponent": 0.6, "dueling": True},
-        {"reward_noise": 0.5, "priority_exponent": 0.6, "n_steps": 2},
+        {"reward_noise": 0.5, "priority_exponent": 0.6, "n_steps": 2, "head_candidates": 2},
     ],
     ids=str,
 )

@@ -155,7 +155,7 @@ def test_what_is_held_acts_as_all_parameters_do(acting, num_envs, num_held):
     for step in range(12):
         obs = rng.normal(size=(num_envs, 2)).astype(np.float32)
         fresh = np.full(num_envs, step == 0) | (rng.random(num_envs) < 0.2)
-        begun = begin(slots, fresh)
+        begun = begin(params, slots, fresh)
         held = hold(params, begun)
         actions, draws, after = act_held(held, begun, obs, step)
         expected, drawn, slots = act(params, slots, fresh, obs, step)

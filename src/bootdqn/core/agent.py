@@ -17,6 +17,7 @@ from bootdqn.core.conv_trunk import PICTURES, make_picture_trunk
 from bootdqn.core.kernels import why_not
 from bootdqn.core.masks import make_mask
 from bootdqn.core.networks import (
+    NOT_FOLLOWED,
     InputScale,
     PriorNetwork,
     QNetwork,
@@ -27,6 +28,7 @@ from bootdqn.core.networks import (
     normalised,
     trained_part,
     with_fixed_part,
+    with_return,
 )
 from bootdqn.core.policies import (
     count_votes,
@@ -76,9 +78,7 @@ def make_network(
         prior = None
         if config.prior_scale > 0:
             prior_key = jax.random.fold_in(key, 0)
-            prior = make_prior(
-                prior_key, encoding, num_actions, num_heads=config.num_heads, scale=config.prior_scale
-            )
+            prior = make_prior(prior_key, encoding, num_actions, scales=config.prior_scales)
         if trunk is not None:
             shared = trunk(trunk_key)
         elif config.trunk_hidden:
@@ -98,7 +98,8 @@ def make_network(
         inputs = None
         if scales:
             inputs = InputScale(jnp.zeros(encoding.size), jnp.ones(encoding.size))
-        return QNetwork(encoding, shared, heads, scale, config.dueling, prior, inputs)
+        returns = jnp.full(config.num_heads, NOT_FOLLOWED) if config.head_candidates > 1 else None
+        return QNetwork(encoding, shared, heads, scale, config.dueling, prior, inputs, returns)
 
     return network
 
@@ -155,10 +156,16 @@ def make_agent(
         if inputs is not None:
             inputs = fitted_scale(jax.vmap(encoding)(observations), low, high)
         if isinstance(prior, PriorNetwork):
-            prior = normalised(prior, observations, config.prior_scale, inputs)
+            prior = normalised(prior, observations, config.prior_scales, inputs)
         return replace(params, prior=eqx.filter(prior, eqx.is_inexact_array), inputs=inputs)
 
-    def draw_head(key: Array) -> Array:
+    def draw_head(key: Array, params: Params) -> Array:
+        if config.head_candidates == 1:
+            return draw_any_head(key)
+        candidates = jax.random.permutation(key, config.num_heads)[: config.head_candidates]
+        return candidates[jnp.argmax(params.returns[candidates])]
+
+    def draw_any_head(key: Array) -> Array:
         return jax.random.randint(key, (), 0, config.num_heads)
 
     def keep_head(key: Array, head: Array) -> Array:
@@ -166,7 +173,7 @@ def make_agent(
             return head  # without the random numbers that would not be used
         coin_key, head_key = jax.random.split(jax.random.fold_in(key, 0))
         redraw = jax.random.uniform(coin_key) < config.redraw_probability
-        return jnp.where(redraw, draw_head(head_key), head)
+        return jnp.where(redraw, draw_any_head(head_key), head)
 
     def greedy(key: Array, params: Params, obs: Array) -> Array:
         return random_argmax(key, count_votes(values(params, obs)))
@@ -182,7 +189,7 @@ def make_agent(
         if config.acting in scores_of_all:
             scores = scores_of_all[config.acting](values(params, obs))
         else:
-            followed = head if config.acting == "committed_head" else draw_head(head_key)
+            followed = head if config.acting == "committed_head" else draw_any_head(head_key)
             scores = eqx.combine(params, static).head(followed, obs)
         action = random_argmax(tie_key, scores)
         if epsilon is None:
@@ -208,4 +215,6 @@ def make_agent(
         return summarise_belief(values(params, obs))
 
     draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
-    return Agent(init, fit, draw_head, keep_head, act, greedy, draw_mask, epsilon, update, belief, used)
+    return Agent(
+        init, fit, draw_head, keep_head, with_return, act, greedy, draw_mask, epsilon, update, belief, used
+    )

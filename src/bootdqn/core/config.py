@@ -30,6 +30,9 @@ class AgentConfig:
     prior_scale: float = 0.0
     """Standard deviation over observations, in units of value, of the fixed random function that is added to the
     values of every head; 0 for none."""
+    prior_range: float = 1.0
+    """Ratio of that standard deviation in the first head to that in the last; those between differ by equal
+    factors. Heads with little prior learn what rewards say while others still look for more."""
     scale_inputs: bool = False
     """Whether vectors and bytes are scaled, by the bounds of their space or by random play before training."""
     unit_fan_in: bool = False
@@ -54,6 +57,8 @@ class AgentConfig:
     return_noise: float = 1.0
     """Standard deviation of the noise in returns that ids assumes: from heads that disagree by less than that,
     there is little to learn."""
+    head_candidates: int = 1
+    """Heads that are drawn when an episode starts; the one of them with the best recent returns is followed."""
     redraw_probability: float = 0.0
     """Probability per step of following another head from then on, where one is followed for an episode: episodes
     that only a time limit ends are not spent in the loops of one head."""
@@ -118,6 +123,15 @@ class AgentConfig:
             self.acting == "committed_head" or self.redraw_probability == 0,
             f"redraw_probability is for the acting committed_head, not {self.acting}",
         )
+        require(
+            1 <= self.head_candidates <= self.num_heads,
+            f"head_candidates must be 1 to the number of heads ({self.num_heads}), got {self.head_candidates}",
+        )
+        require(
+            self.head_candidates == 1 or (self.acting == "committed_head" and self.redraw_probability == 0),
+            "head_candidates is for heads that are followed for whole episodes",
+        )
+        require(1 <= self.prior_range < math.inf, f"prior_range must be at least 1, got {self.prior_range}")
         shares = ("epsilon_start", "epsilon_end", "discount", "redraw_probability")
         for name in (*shares, "priority_exponent", "importance_exponent"):
             value = getattr(self, name)
@@ -171,6 +185,12 @@ class AgentConfig:
         """
         reward = reward.clip(-1, 1) if self.clips_before_storing else reward
         return reward if noise is None else reward[..., None] + noise
+
+    @property
+    def prior_scales(self) -> tuple[float, ...]:
+        """Standard deviations of the priors of all heads [K]."""
+        steps = max(1, self.num_heads - 1)
+        return tuple(self.prior_scale * self.prior_range ** (-head / steps) for head in range(self.num_heads))
 
     @property
     def dithers(self) -> bool:

@@ -182,16 +182,16 @@ def _encoded(encoding: Encoding, inputs: InputScale | None, obs: Array) -> Array
 
 
 def normalised(
-    prior: PriorNetwork, observations: Array, scale: float, inputs: InputScale | None = None
+    prior: PriorNetwork, observations: Array, scales: Sequence[float], inputs: InputScale | None = None
 ) -> PriorNetwork:
-    """Make every head's function of every action have mean 0 and a given standard deviation over observations.
+    """Make a head's function of every action have mean 0 and a given standard deviation over observations.
 
     A mean would be a preference for an action in all states, which makes policies that always do the same.
 
     Args:
         prior: the random functions.
         observations: observations [N, ...].
-        scale: the standard deviation.
+        scales: the standard deviation of every head.
         inputs: the scale of the network's inputs.
     """
     raw = replace(prior, shift=jnp.zeros_like(prior.shift), scale=jnp.ones_like(prior.scale))
@@ -199,7 +199,14 @@ def normalised(
     spread = values.std(axis=0)
     # A function that is the same for all observations, but for rounding, says nothing of them.
     useful = spread > 1e-6 * jnp.abs(values).max()
-    return replace(prior, shift=-values.mean(axis=0), scale=jnp.where(useful, scale / spread, 0.0))
+    wanted = jnp.asarray(scales, jnp.float32)[:, None]
+    return replace(prior, shift=-values.mean(axis=0), scale=jnp.where(useful, wanted / spread, 0.0))
+
+
+NOT_FOLLOWED = 1e30
+"""Stands for the returns of a head that was not followed yet, so that it is preferred to all that were."""
+_NEWEST = 0.2
+"""Weight of the newest episode in the recent returns of a head."""
 
 
 class QNetwork(eqx.Module):
@@ -219,6 +226,8 @@ class QNetwork(eqx.Module):
     """The fixed function of every head that is added to its values; None for none."""
     inputs: InputScale | None = None
     """The fixed scale of what the trunk reads; None for none."""
+    returns: Array | None = None
+    """What episodes of every head returned lately [K], as `NOT_FOLLOWED` says for none; None where nobody asks."""
 
     def __call__(self, obs: Array) -> Array:
         """Compute values of all actions under all heads [K, A] for one observation."""
@@ -285,12 +294,21 @@ def dueling_values(of_state: Array, of_actions: Array) -> Array:
 
 def trained_part(params: QNetwork) -> QNetwork:
     """Leave out of parameters what no update changes."""
-    return replace(params, prior=None, inputs=None)
+    return replace(params, prior=None, inputs=None, returns=None)
 
 
 def with_fixed_part(trained: QNetwork, params: QNetwork) -> QNetwork:
     """Add to trained parameters what no update changes, from other parameters that have it."""
-    return replace(trained, prior=params.prior, inputs=params.inputs)
+    return replace(trained, prior=params.prior, inputs=params.inputs, returns=params.returns)
+
+
+def with_return(params: QNetwork, head: Array, episode_return: Array) -> QNetwork:
+    """Note the return of an episode in which a head was followed."""
+    if params.returns is None:
+        return params
+    before = params.returns[head]
+    recent = jnp.where(before == NOT_FOLLOWED, episode_return, before + _NEWEST * (episode_return - before))
+    return replace(params, returns=params.returns.at[head].set(recent))
 
 
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:
@@ -342,20 +360,20 @@ _PRIOR_HIDDEN = 50
 
 
 def make_prior(
-    key: Array, encoding: Encoding, num_actions: int, *, num_heads: int, scale: float
+    key: Array, encoding: Encoding, num_actions: int, *, scales: Sequence[float]
 ) -> PriorTable | PriorNetwork:
     """Make a random function per head.
 
-    Functions of a state have mean 0 and the standard deviation `scale` over all states. Functions of other
+    Functions of a state have mean 0 and the given standard deviations over all states. Functions of other
     observations get them by `normalised`, once there are observations.
 
     Args:
         key: the random key.
         encoding: how an observation becomes the network's input.
         num_actions: the number of actions A.
-        num_heads: the number of heads K.
-        scale: the standard deviation over observations.
+        scales: the standard deviation over observations of every head's function.
     """
+    num_heads = len(scales)
     trunk_key, head_key = jax.random.split(key)
     trunk: Callable[[Array], Array] = eqx.nn.Identity()
     sizes = (encoding.size, _PRIOR_HIDDEN, num_actions)
@@ -365,8 +383,9 @@ def make_prior(
     lookup = encoding.kind == "one_hot"
     layers = make_heads(head_key, sizes, num_heads=num_heads, initial_spread=0.0, lookup=lookup, unit_fan_in=True)
     shape = num_heads, num_actions
-    prior = PriorNetwork(None if lookup else encoding, trunk, layers, jnp.zeros(shape), jnp.full(shape, scale))
+    raw = jnp.broadcast_to(jnp.asarray(scales, jnp.float32)[:, None], shape)
+    prior = PriorNetwork(None if lookup else encoding, trunk, layers, jnp.zeros(shape), raw)
     if not encoding.num_states:
         return prior
     states = jnp.arange(encoding.num_states)
-    return PriorTable(jax.vmap(normalised(prior, states, scale))(states))
+    return PriorTable(jax.vmap(normalised(prior, states, scales))(states))

@@ -203,7 +203,7 @@ def _run_episode(
 ) -> tuple[TrainState, EpisodeMetrics]:
     """Train for one episode, then play one by vote."""
     key, reset_key, begin_key, mask_key, step_key, greedy_key = jax.random.split(state.key, 6)
-    head = agent.draw_head(begin_key)
+    head = agent.draw_head(begin_key, state.learner.params)
     episode_mask = agent.draw_mask(mask_key)
 
     def remember(
@@ -248,6 +248,7 @@ def _run_episode(
     )
     learner, replay, priorities, _, count, _, env_state, _ = carry
     num_updates = learner.updates - state.learner.updates
+    learner = learner._replace(params=agent.note_return(learner.params, head, rewards.sum()))
     greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner.params)
     metrics = EpisodeMetrics(
         episode_return=rewards.sum(),

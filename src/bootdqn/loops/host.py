@@ -114,7 +114,7 @@ class HostLoop:
         else:
             learner.flush()
             if self._fresh.any():
-                self._slots = self._begin(self._slots, self._fresh)
+                self._slots = self._begin(learner.learned.learner.params, self._slots, self._fresh)
                 self.settle()
             self._held = result_of(self._held)
             action, draws, self._slots = self._act_held(self._held, self._slots, self._obs, step)

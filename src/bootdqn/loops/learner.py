@@ -163,6 +163,7 @@ class HostLearner:
         self._update = jax.jit(_make_update(self.agent, config), donate_argnums=0)
         self._draw = jax.jit(partial(draw_rows, num_rows=2 * config.batch_size))
         self._with_new = jax.jit(with_new, donate_argnums=0)
+        self._with_return = jax.jit(self.agent.note_return, donate_argnums=0)
 
     @property
     def learned(self) -> Learned:
@@ -399,6 +400,7 @@ class HostLearner:
         self._require_converging(means)
         episodes = []
         for slot in ended:
+            self._note_return(tick.heads[slot], self._returns[slot])
             self.counters = self.counters._replace(
                 episodes=self.counters.episodes + 1, updates_read=self.counters.updates
             )
@@ -420,6 +422,13 @@ class HostLearner:
             )
         self._forget_ended(tick.step)
         return episodes
+
+    def _note_return(self, head: np.int32, episode_return: np.float64) -> None:
+        """Let the return of an episode count for the head that was followed, if heads are drawn by returns."""
+        if self.config.head_candidates > 1:
+            learned = self.learned
+            params = self._with_return(learned.learner.params, head, np.float32(episode_return))
+            self.learned = learned._replace(learner=learned.learner._replace(params=params))
 
     def _require_converging(self, values: Sequence[float]) -> None:
         if not np.isfinite(values).all():

@@ -42,8 +42,8 @@ class SlotPolicy(NamedTuple):
 
     act: Callable[[Params, Slots, Array, Array, Array], tuple[Array, Draws, Slots]]
     """(params, slots, which begin an episode [S], observations, steps so far) -> actions, draws, slots."""
-    begin: Callable[[Slots, Array], Slots]
-    """(slots, which begin an episode [S]) -> slots with new heads and masks there."""
+    begin: Callable[[Params, Slots, Array], Slots]
+    """(params, slots, which begin an episode [S]) -> slots with new heads and masks there."""
     hold: Callable[[Params, Slots], Params]
     """(params, slots) -> a copy of those parameters that acting needs until an episode begins."""
     act_held: Callable[[Params, Slots, Array, Array], tuple[Array, Draws, Slots]]
@@ -65,15 +65,16 @@ def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPo
     committed = config.acting == "committed_head" and config.redraw_probability == 0
     holds_some = committed and num_envs < config.num_heads
 
-    def begin_one(key: Array) -> Slots:
+    def begin_one(params: Params, key: Array) -> Slots:
         key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
-        return Slots(key, step_key, agent.draw_head(begin_key), agent.draw_mask(mask_key), jnp.int32(-1))
+        head = agent.draw_head(begin_key, params)
+        return Slots(key, step_key, head, agent.draw_mask(mask_key), jnp.int32(-1))
 
-    def begin(slots: Slots, fresh: Array) -> Slots:
+    def begin(params: Params, slots: Slots, fresh: Array) -> Slots:
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(fresh.reshape(num_envs, *[1] * (new.ndim - 1)), new, old)
 
-        return jax.tree.map(choose, jax.vmap(begin_one)(slots.key), slots)
+        return jax.tree.map(choose, jax.vmap(begin_one, in_axes=(None, 0))(params, slots.key), slots)
 
     def hold(params: Params, slots: Slots) -> Params:
         return params.only(slots.head) if holds_some else jax.tree.map(jnp.copy, params)
@@ -101,7 +102,7 @@ def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPo
         return actions, draw(slots), slots
 
     def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
-        slots = jax.lax.cond(fresh.any(), begin, lambda slots, _: slots, slots, fresh)
+        slots = jax.lax.cond(fresh.any(), begin, lambda _, slots, __: slots, params, slots, fresh)
         return act_now(params, slots, obs, step, held=False)
 
     def act_held(held: Params, slots: Slots, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:
