@@ -138,7 +138,7 @@ def updated(monkeypatch, switch: str, **options):
     names = (update.lower(learner, make_batch(3)).compile().as_text() or "").count('custom_call_target="Bootdqn')
     losses = []
     for _ in range(3):
-        learner, metrics = update(learner, make_batch(3))
+        learner, metrics, _ = update(learner, make_batch(3))
         losses.append(metrics.loss)
     return learner, losses, names
 
