@@ -304,7 +304,7 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"priority_exponent": 1.5}, r"priority_exponent must be in \[0, 1\], got 1.5"),
         ({"importance_exponent": -0.1}, r"importance_exponent must be in \[0, 1\], got -0.1"),
         ({"prior_range": 0.5}, "prior_range must be at least 1, got 0.5"),
-        ({"head_candidates": 11}, r"head_candidates must be 1 to the number of heads \(10\), got 11"),
+        ({"head_candidates": 0}, "head_candidates must be at least 1, got 0"),
         ({"head_candidates": 2, "acting": "vote"}, "head_candidates is for heads that are followed for whole"),
         ({"reward_noise": -1.0}, "reward_noise must be finite and not negative, got -1.0"),
         ({"redraw_probability": 0.1, "acting": "vote"}, "redraw_probability is for the acting committed_head"),

@@ -58,7 +58,7 @@ class AgentConfig:
     """Standard deviation of the noise in returns that ids assumes: from heads that disagree by less than that,
     there is little to learn."""
     head_candidates: int = 1
-    """Heads that are drawn when an episode starts; the one of them with the best recent returns is followed."""
+    """Heads that are drawn when an episode starts, at most all; the one with the best recent returns acts."""
     redraw_probability: float = 0.0
     """Probability per step of following another head from then on, where one is followed for an episode: episodes
     that only a time limit ends are not spent in the loops of one head."""
@@ -124,10 +124,6 @@ class AgentConfig:
             f"redraw_probability is for the acting committed_head, not {self.acting}",
         )
         require(
-            1 <= self.head_candidates <= self.num_heads,
-            f"head_candidates must be 1 to the number of heads ({self.num_heads}), got {self.head_candidates}",
-        )
-        require(
             self.head_candidates == 1 or (self.acting == "committed_head" and self.redraw_probability == 0),
             "head_candidates is for heads that are followed for whole episodes",
         )
@@ -147,6 +143,7 @@ class AgentConfig:
             "learning_period_steps",
             "target_period_updates",
             "n_steps",
+            "head_candidates",
         )
         for name in (*at_least_one, "epsilon_anneal_steps", "learning_start_steps"):
             value, least = getattr(self, name), int(name in at_least_one)
@@ -232,8 +229,22 @@ _FOR_GYMNASIUM: dict[str, Any] = {  # found on CartPole
     "target_period_updates": 100,
 }
 GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_GYMNASIUM) for name, agent in AGENTS.items()}
-GYM_AGENTS["boot-prior"] = replace(GYM_AGENTS["boot-prior"], num_heads=10, initial_spread=0.0, prior_scale=3.0)
-"""Named configurations for Gymnasium environments, where values are larger and heads share features."""
+GYM_AGENTS["boot-prior"] = replace(
+    GYM_AGENTS["boot"],
+    initial_spread=0.0,
+    prior_scale=1.0,
+    prior_range=30.0,
+    scale_inputs=True,
+    head_candidates=5,
+    epsilon_start=1.0,
+    epsilon_end=0.02,
+    epsilon_anneal_steps=10_000,
+    discount=0.98,
+    learning_rate=1e-3,
+    target_period_updates=50,
+)
+"""Named configurations for Gymnasium environments, where values are larger and heads share features. `boot-prior`
+has heads that trust their priors and heads that hardly do, and follows those with the better returns."""
 
 _FOR_ATARI: dict[str, Any] = {
     "trunk_hidden": (),
