@@ -400,7 +400,7 @@ def test_noise_is_drawn_for_every_head_and_added_to_clipped_rewards():
 
 def test_of_the_heads_that_are_drawn_the_one_with_the_best_recent_returns_is_followed():
     _, agent = small_agent(num_heads=4, head_candidates=2)
-    learner = agent.init(jax.random.key(0))
+    learner, note = jax.jit(agent.init)(jax.random.key(0)), jax.jit(agent.note_return)
     draw = jax.jit(jax.vmap(agent.draw_head, in_axes=(0, None)))
     keys = jax.random.split(jax.random.key(1), 4000)
 
@@ -410,14 +410,14 @@ def test_of_the_heads_that_are_drawn_the_one_with_the_best_recent_returns_is_fol
     params = learner.params
     np.testing.assert_allclose(shares(params), 1 / 4, atol=0.03)  # none is known
     for head, episode_return in ((0, -5.0), (1, 7.0), (2, 3.0)):
-        params = agent.note_return(params, jnp.int32(head), jnp.float32(episode_return))
+        params = note(params, jnp.int32(head), jnp.float32(episode_return))
     # Head 3 was never followed and beats all; then it is 1, 2, 0. The last of four is never the best of two.
     np.testing.assert_allclose(shares(params), [0, 2 / 6, 1 / 6, 3 / 6], atol=0.03)
-    params = agent.note_return(params, jnp.int32(3), jnp.float32(-100.0))
+    params = note(params, jnp.int32(3), jnp.float32(-100.0))
     np.testing.assert_allclose(shares(params), [1 / 6, 3 / 6, 2 / 6, 0], atol=0.03)
-    params = agent.note_return(params, jnp.int32(1), jnp.float32(-13.0))
+    params = note(params, jnp.int32(1), jnp.float32(-13.0))
     np.testing.assert_allclose(params.returns, [-5, 7 - 0.2 * 20, 3, -100], rtol=1e-6)
-    after, _, _ = agent.update(learner._replace(params=params), batch(4))
+    after, _, _ = jax.jit(agent.update)(learner._replace(params=params), batch(4))
     np.testing.assert_array_equal(after.params.returns, params.returns)
     assert after.target_params.returns is None
 

@@ -63,6 +63,7 @@ def test_bounds_are_those_of_the_space(space, low, high):
     np.testing.assert_array_equal(found, [low, high])
 
 
+@pytest.mark.integration
 def test_acting_learning_and_the_prior_read_the_same_inputs():
     """An agent that scales is the one that does not, on observations that were scaled before."""
     options = {"prior_scale": 1.0, "hidden": (5,)}

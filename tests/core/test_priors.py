@@ -187,7 +187,7 @@ def test_the_first_head_has_the_largest_prior_and_the_last_the_smallest():
     seen = jax.random.normal(jax.random.key(1), (200, 2))
     for encoding, observations in ((Encoding("one_hot", 40), jnp.arange(40)), (VECTOR, seen)):
         agent = make_agent(config, encoding, 2)
-        params = agent.fit(agent.init(KEY).params, observations, *no_bounds(encoding.size))
+        params = jax.jit(agent.fit)(jax.jit(agent.init)(KEY).params, observations, *no_bounds(encoding.size))
         found = values_of(agent, without_learned(params), observations).std(axis=0)
         np.testing.assert_allclose(found, expected, rtol=1e-3)
     assert AgentConfig(num_heads=1, prior_scale=2.0, prior_range=9.0).prior_scales == (2.0,)

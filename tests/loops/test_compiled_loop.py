@@ -222,6 +222,7 @@ def test_a_small_ring_keeps_the_newest():
             np.testing.assert_array_equal(small[0, newest % 7], large.reshape(total, *large.shape[2:])[newest])
 
 
+@pytest.mark.integration
 def test_masks_come_from_the_seed():
     first, again, other = (run(seed=seed, mask="exponential")[-1].mask for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)

@@ -72,7 +72,7 @@ def test_three_steps_by_hand():
 # What happens to a slot in a tick. A life that is lost ends the future but not the episode; an episode that is
 # broken off is followed by the start of another without an end; in a reset tick nothing is stored.
 EVENTS = st.sampled_from(["on", "on", "on", "terminated", "life_lost", "truncated", "broken_off", "reset"])
-NO_AGENT = Agent(*[lambda *_: None] * 10, None)  # type: ignore[arg-type]
+NO_AGENT = Agent(*[lambda *_: None] * (len(Agent._fields) - 1), None)  # type: ignore[arg-type]
 
 
 @settings(max_examples=60, deadline=None)
