@@ -29,7 +29,14 @@ VECTOR = Encoding("vector", 2)
 def small_agent(**options: Any) -> tuple[AgentConfig, Agent]:
     """An agent on two-dimensional observations with two actions."""
     config = AgentConfig(**{"num_heads": 3, "hidden": (4,), "batch_size": 5, **options})
-    return config, make_agent(config, VECTOR, 2)
+    return config, compiled_agent(config, VECTOR, 2)
+
+
+def compiled_agent(*arguments: Any, **options: Any) -> Agent:
+    """What `make_agent` makes, compiled: operation by operation, every one of them would be compiled alone."""
+    agent = make_agent(*arguments, **options)
+    names = ("init", "fit", "act", "greedy", "update", "belief")
+    return agent._replace(**{name: jax.jit(getattr(agent, name)) for name in names})
 
 
 def linear_learner(agent: Agent, weight: Any, target_weight: Any) -> Learner:

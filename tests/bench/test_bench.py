@@ -85,6 +85,7 @@ def test_bench_shows_and_writes_the_same_figures(tmp_path, monkeypatch, capsys):
     assert results["setting"] in text.replace("\n", " ")
 
 
+@pytest.mark.integration
 def test_peers_are_shown_with_their_ratio(tmp_path, monkeypatch, capsys):
     """Without the other packages: something else plays bsuite's part."""
     played = []

@@ -27,7 +27,7 @@ def gradient_of(agent, learner, transitions):
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_gradient_and_loss_by_hand(wrap):
     # Two linear heads, one transition; Q_k(s, a) = W_k[a] @ s.
-    _, agent = small_agent(num_heads=2, hidden=(), batch_size=1)
+    agent = make_agent(AgentConfig(num_heads=2, hidden=(), batch_size=1), VECTOR, 2)
     weight = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 0.0]]]
     target_weight = [[[5.0, 0.0], [0.0, 7.0]], [[1.0, 1.0], [3.0, 3.0]]]
     learner = linear_learner(agent, weight, target_weight)

@@ -72,7 +72,7 @@ def test_encodings(kind, expected):
     np.testing.assert_array_equal(Encoding(kind, 4)(jnp.int32(2)), expected)
 
 
-@pytest.mark.parametrize("hidden", [(5, 6), ()], ids=["hidden", "linear"])
+@pytest.mark.parametrize("hidden", [pytest.param((5, 6), id="hidden", marks=pytest.mark.integration), ()])
 def test_a_lookup_says_and_learns_what_the_matrix_product_does(hidden):
     config = AgentConfig(num_heads=3, hidden=hidden)
     size = 7

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bootdqn.core.agent import make_agent
 from bootdqn.core.config import ATARI_AGENTS, AgentConfig
 from bootdqn.core.networks import PriorNetwork, PriorTable
 from bootdqn.types import Encoding, Transition
-from helpers import VECTOR, batch, linear_learner, small_agent, trees_equal
+from helpers import VECTOR, batch, compiled_agent, linear_learner, small_agent, trees_equal
 
 KEY = jax.random.key(0)
 STATES = {"one_hot": 30, "thermometer": 12}
@@ -20,7 +19,7 @@ STATES = {"one_hot": 30, "thermometer": 12}
 
 def values_of(agent, params, observations):
     """Values [N, K, A] of a batch of observations."""
-    return np.asarray(jax.vmap(lambda obs: agent.belief(params, obs).q)(observations))
+    return np.asarray(jax.jit(jax.vmap(lambda obs: agent.belief(params, obs).q))(observations))
 
 
 def no_bounds(size):
@@ -35,7 +34,7 @@ def without_learned(params):
 
 def test_values_and_gradient_with_a_prior_by_hand():
     # Two linear heads on states 0 and 1 as vectors; the prior is a table, which any observation can index.
-    agent = make_agent(
+    agent = compiled_agent(
         AgentConfig(num_heads=2, hidden=(), prior_scale=1.0, batch_size=1), Encoding("one_hot", 2), 2
     )
     learner = agent.init(KEY)
@@ -64,7 +63,7 @@ def test_values_and_gradient_with_a_prior_by_hand():
 
 @pytest.mark.parametrize("kind", STATES)
 def test_over_all_states_every_head_and_action_has_the_scale_and_no_mean(kind):
-    agent = make_agent(AgentConfig(num_heads=4, prior_scale=3.0), Encoding(kind, STATES[kind]), 3)
+    agent = compiled_agent(AgentConfig(num_heads=4, prior_scale=3.0), Encoding(kind, STATES[kind]), 3)
     params = without_learned(agent.init(KEY).params)
     values = values_of(agent, params, jnp.arange(STATES[kind]))
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-4)
@@ -89,7 +88,7 @@ def test_over_all_states_every_head_and_action_has_the_scale_and_no_mean(kind):
 )
 def test_over_the_observations_that_it_was_shown_so_has_any_other(encoding, observations):
     options = {"hidden": (8,), "num_heads": 3, "prior_scale": 0.5}
-    agent = make_agent(AgentConfig(**options), encoding, 2, kernels=False)
+    agent = compiled_agent(AgentConfig(**options), encoding, 2, kernels=False)
     params = agent.fit(agent.init(KEY).params, jnp.asarray(observations), *no_bounds(encoding.size))
     values = values_of(agent, without_learned(params), observations)
     np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-3)
@@ -98,7 +97,7 @@ def test_over_the_observations_that_it_was_shown_so_has_any_other(encoding, obse
 
 def test_an_observation_that_never_changes_has_no_prior():
     """Nothing is divided by the rounding of a standard deviation that should be 0."""
-    agent = make_agent(AgentConfig(num_heads=3, prior_scale=2.0), VECTOR, 2)
+    agent = compiled_agent(AgentConfig(num_heads=3, prior_scale=2.0), VECTOR, 2)
     params = agent.fit(agent.init(KEY).params, jnp.full((40, 2), 0.3), *no_bounds(2))
     np.testing.assert_allclose(values_of(agent, without_learned(params), jnp.full((1, 2), 0.3)), 0)
 
@@ -124,7 +123,7 @@ def test_a_thousand_updates_leave_it_alone(options):
     "encoding", [Encoding("one_hot", 6), Encoding("thermometer", 6), VECTOR], ids=lambda e: e.kind
 )
 def test_one_head_alone_says_what_it_says_among_all(encoding):
-    agent = make_agent(AgentConfig(num_heads=3, hidden=(4,), prior_scale=5.0), encoding, 2)
+    agent = compiled_agent(AgentConfig(num_heads=3, hidden=(4,), prior_scale=5.0), encoding, 2)
     params = agent.init(KEY).params
     observations = jnp.arange(6) if encoding.num_states else jax.random.normal(KEY, (6, 2))
     act = jax.jit(lambda params, head, obs: agent.act(KEY, params, head, obs, None))
@@ -141,7 +140,7 @@ def test_a_batch_of_pictures_is_learned_from_with_its_prior():
     config = AgentConfig(
         **{**vars(ATARI_AGENTS["boot-prior"]), "num_heads": 2, "hidden": (8,), "prior_scale": 2.0}
     )
-    agent = make_agent(config, Encoding("pictures", 4 * 84 * 84), 3, kernels=False)
+    agent = compiled_agent(config, Encoding("pictures", 4 * 84 * 84), 3, kernels=False)
     rng = np.random.default_rng(0)
     obs, next_obs = (jnp.asarray(rng.integers(0, 256, (3, 4, 84, 84)).astype(np.uint8)) for _ in range(2))
     learner = agent.init(KEY)
@@ -173,7 +172,7 @@ def test_heads_tell_states_apart_from_the_start_if_asked_to():
     spreads = []
     for unit_fan_in in (False, True):
         config = AgentConfig(num_heads=4, initial_spread=0.0, unit_fan_in=unit_fan_in)
-        agent = make_agent(config, Encoding("one_hot", 900), 2)
+        agent = compiled_agent(config, Encoding("one_hot", 900), 2)
         params = agent.init(KEY).params
         assert np.abs(params.layers[0].weight).max() == pytest.approx(1 if unit_fan_in else 1 / 30, rel=1e-3)
         spreads.append(values_of(agent, params, jnp.arange(900)).std(axis=0).mean())
@@ -186,8 +185,8 @@ def test_the_first_head_has_the_largest_prior_and_the_last_the_smallest():
     expected = [[2.0] * 2, [0.2] * 2, [0.02] * 2]
     seen = jax.random.normal(jax.random.key(1), (200, 2))
     for encoding, observations in ((Encoding("one_hot", 40), jnp.arange(40)), (VECTOR, seen)):
-        agent = make_agent(config, encoding, 2)
-        params = jax.jit(agent.fit)(jax.jit(agent.init)(KEY).params, observations, *no_bounds(encoding.size))
+        agent = compiled_agent(config, encoding, 2)
+        params = agent.fit(agent.init(KEY).params, observations, *no_bounds(encoding.size))
         found = values_of(agent, without_learned(params), observations).std(axis=0)
         np.testing.assert_allclose(found, expected, rtol=1e-3)
     assert AgentConfig(num_heads=1, prior_scale=2.0, prior_range=9.0).prior_scales == (2.0,)

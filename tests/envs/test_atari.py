@@ -264,6 +264,7 @@ def test_a_reset_forgets_where_episodes_were():
     assert all([bool(step.truncated[0]) for step in steps] == [False] * 9 + [True] for steps in runs)
 
 
+@pytest.mark.integration
 def test_what_follows_depends_on_seeds_and_actions_alone():
     protocol = replace(MODERN, max_episode_frames=760, full_actions=False)
     envs = AtariEnvs("atari:breakout", 3, protocol)

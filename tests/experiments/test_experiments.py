@@ -183,6 +183,7 @@ def test_a_loss_that_is_not_finite_counts_only_before_the_decision():
         loop.require_finite_chunk(chunk, 7)
 
 
+@pytest.mark.integration
 def test_regret_of_a_training_that_diverged_is_no_result():
     agent = dataclasses.replace(AGENTS["boot"], learning_rate=1e30, num_heads=2, hidden=(4,))
     config = RunConfig(loop="compiled", env="stochastic_chain", agent=agent, episodes=100)
@@ -190,6 +191,7 @@ def test_regret_of_a_training_that_diverged_is_no_result():
         measure_regret(config, context())
 
 
+@pytest.mark.integration
 def test_a_trial_that_is_told_to_stop_has_no_rows():
     assert measure_learning(SMALL, context(should_stop=lambda: True)) is None
 
@@ -252,7 +254,9 @@ def page_of(name: str) -> str:
     return (ROOT / "docs" / ("atari.md" if name.startswith("atari-") else f"{name}.md")).read_text()
 
 
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.integration] * (name != "deep-sea")) for name in COMMITTED]
+)
 def test_figures_and_tables_come_from_the_committed_csv_alone(name, tmp_path, monkeypatch):
     def forbidden(*_, **__):
         raise AssertionError("a plot must not train")

@@ -48,7 +48,7 @@ def finish(program):
     return joined, program.params()
 
 
-@pytest.mark.parametrize("time_limit", ["truncated", "terminated"])
+@pytest.mark.parametrize("time_limit", ["truncated", pytest.param("terminated", marks=pytest.mark.integration)])
 def test_replay_holds_true_transitions(time_limit):
     env = Chain(length=5, time_limit=time_limit, scrambled=True)
     *_, data = run(env, discount=0.9, epsilon_start=1.0, epsilon_end=1.0)
@@ -112,6 +112,7 @@ def test_learning_starts_and_repeats_as_configured(start, period):
     assert ((np.asarray(metrics.updates.loss) > 0) == (np.asarray(metrics.num_updates) > 0)).all()
 
 
+@pytest.mark.integration
 def test_epsilon_follows_its_schedule():
     _, _, _, metrics, _ = run(epsilon_start=1.0, epsilon_end=0.2, epsilon_anneal_steps=3 * ENV.horizon)
     np.testing.assert_allclose(metrics.epsilon[0], [1 - 0.8 / 3, 1 - 1.6 / 3, 0.2, 0.2, 0.2], rtol=1e-5)

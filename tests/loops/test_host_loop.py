@@ -105,6 +105,7 @@ def test_every_slot_follows_its_own_head_for_an_episode():
     assert (masks[0] != masks[1]).any()
 
 
+@pytest.mark.integration
 def test_heads_are_redrawn_as_often_as_asked_for():
     config = dataclasses.replace(GYM_AGENTS["boot"], **{**TINY, "num_heads": 50}, redraw_probability=0.25)
     run = host_loop(make_envs("CartPole-v1", 4), config, seed=1, steps=2000)

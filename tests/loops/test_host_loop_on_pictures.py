@@ -38,6 +38,7 @@ def play(name: str, steps: int, **options) -> tuple[HostLoop, list, list[np.ndar
     return training, episodes, seen
 
 
+@pytest.mark.integration
 def test_lost_lives_end_the_future_but_neither_the_episode_nor_the_head():
     training, episodes, _ = play("atari:breakout", 2000)
     frames = training.learner.frames

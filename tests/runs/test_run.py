@@ -17,6 +17,7 @@ from helpers import trees_equal
 from small_runs import ring, tiny
 
 
+@pytest.mark.integration
 def test_the_best_and_the_last_model_are_kept(tmp_path):
     model = tiny("CartPole-v1")
     model.learn(400, out=tmp_path / "run", evaluate_every_steps=100, evaluation_episodes=1)

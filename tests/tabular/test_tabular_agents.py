@@ -102,7 +102,7 @@ def distributions(draw_from):
     return np.array(weights) / sum(weights), width, np.array(values, float)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(distributions())
 def test_optimistic_transitions_are_the_best_in_the_set(problem):
     estimate, width, values = problem
@@ -308,10 +308,8 @@ def test_dithering_learns_what_is_near(name):
     assert greedy[:, -100:].mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["psrl", *(pytest.param(name, marks=pytest.mark.integration) for name in TABULAR_AGENTS if name != "psrl")],
-)
+@pytest.mark.integration
+@pytest.mark.parametrize("name", TABULAR_AGENTS)
 def test_a_seed_is_the_same_alone_and_in_any_chunks(name, monkeypatch):
     env, agent = StochasticChain(), TABULAR_AGENTS[name]
     together = regrets(agent, env, episodes=60, seeds=(3, 4))

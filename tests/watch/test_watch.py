@@ -481,7 +481,9 @@ def test_a_head_that_has_ended_is_dim_and_keeps_its_return(runs):
         assert [frame[head] for frame in bright] == [True] * length + [False] * (len(bright) - length)
 
 
-@pytest.mark.parametrize("name", ["atari:seaquest", "atari:pong,modern"])
+@pytest.mark.parametrize(
+    "name", ["atari:seaquest", pytest.param("atari:pong,modern", marks=pytest.mark.integration)]
+)
 def test_the_camera_sees_what_is_played(name):
     """Frames in colour, made grey, are what a game in grey shows at the same step."""
     stage = AtariStage(name, 2)
