@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bootdqn.core.config import AgentConfig
-from bootdqn.loops.learner import _make_initial, _make_learn
 from bootdqn.loops.slots import Draws
+from bootdqn.loops.updates import make_initial, make_learn
 from bootdqn.replay.n_step import make_window, push
 from bootdqn.types import Agent, Encoding, Transition, UpdateMetrics
 
@@ -137,9 +137,9 @@ _AGENT = NO_AGENT._replace(
     init=lambda key: jnp.zeros(()),  # type: ignore[arg-type]
     update=lambda learner, batch: (learner, UpdateMetrics(*[jnp.float32(0)] * 3), None),
 )
-LEARN = {n: jax.jit(_make_learn(_AGENT, _config(n))) for n in (2, 5)}
+LEARN = {n: jax.jit(make_learn(_AGENT, _config(n))) for n in (2, 5)}
 INITIAL = {
-    (n, capacity): _make_initial(_AGENT, _config(n), _Observations, capacity, 2)  # type: ignore[arg-type]
+    (n, capacity): make_initial(_AGENT, _config(n), _Observations, capacity, 2)  # type: ignore[arg-type]
     for n in (2, 5)
     for capacity in (10, 64)
 }

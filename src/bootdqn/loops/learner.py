@@ -25,45 +25,22 @@ from bootdqn.envs.spaces import Observations
 from bootdqn.errors import UserError, require
 from bootdqn.loops.protocol import Episode, Snapshot, diverged
 from bootdqn.loops.slots import Draws
-from bootdqn.loops.updates import example_transition, update_from_ring, weighted, with_added
-from bootdqn.replay.frames import LEAST_TICKS, STACK, FrameBatch, FrameReplay
+from bootdqn.loops.updates import Learned, make_initial, make_learn, make_update, no_sums
+from bootdqn.replay.frames import LEAST_TICKS, FrameBatch, FrameReplay
 from bootdqn.replay.host_memory import keep_large_blocks
-from bootdqn.replay.n_step import Window, make_window, push
-from bootdqn.replay.priorities import (
-    Priorities,
-    draw_rows,
-    importance_weights,
-    make_priorities,
-    with_errors,
-    with_new,
-)
-from bootdqn.replay.ring import Ring, add_some, make_ring
+from bootdqn.replay.priorities import draw_rows, with_new
+from bootdqn.replay.ring import Ring
 from bootdqn.runs.arrays import named_arrays, restore
 from bootdqn.runs.checkpoint import Checkpoint, ReplayRows
-from bootdqn.types import Agent, HostStep, Learner, Params, Transition, UpdateMetrics
+from bootdqn.types import HostStep, Params, Transition, UpdateMetrics
 
 COLUMNS = (
     *("seed", "episode", "step", "slot", "return", "length", "terminated"),
     *("head", "epsilon", "updates", "loss", "q_mean", "q_spread"),
 )
 """Columns of `metrics.csv` that loops with slots have."""
-_SAMPLING, _NOISE = 2, 3
-"""Set apart the seeds of batches and of noise from those of environments and evaluations."""
-
-
-class Learned(NamedTuple):
-    """What updates change, and what they report."""
-
-    learner: Learner
-    """Parameters, target parameters and the state of the optimizer."""
-    replay: Ring | None
-    """The transitions; None where pictures are in a `FrameReplay`."""
-    sums: UpdateMetrics
-    """Sums over the updates since they were last read."""
-    window: Window | None = None
-    """The newest transitions of every slot, where rewards of several steps are summed, arrays [S, ...]."""
-    priorities: Priorities | None = None
-    """How often each row of replay is drawn; None where all are drawn alike."""
+_SAMPLING = 2
+"""Sets apart the seeds of batches from those of environments and evaluations."""
 
 
 class Tick(NamedTuple):
@@ -158,9 +135,9 @@ class HostLearner:
             self.capacity = self.frames.capacity
             # XLA carries out what one thread asks for one after the other; what two ask for, side by side.
             self._updater = ThreadPoolExecutor(1)
-        self._init = jax.jit(_make_initial(self.agent, config, observations, self.capacity, num_envs))
-        self._learn = jax.jit(_make_learn(self.agent, config), donate_argnums=0)
-        self._update = jax.jit(_make_update(self.agent, config), donate_argnums=0)
+        self._init = jax.jit(make_initial(self.agent, config, observations, self.capacity, num_envs))
+        self._learn = jax.jit(make_learn(self.agent, config), donate_argnums=0)
+        self._update = jax.jit(make_update(self.agent, config), donate_argnums=0)
         self._draw = jax.jit(partial(draw_rows, num_rows=2 * config.batch_size))
         self._with_new = jax.jit(with_new, donate_argnums=0)
         self._with_return = jax.jit(self.agent.note_return, donate_argnums=0)
@@ -342,16 +319,13 @@ class HostLearner:
         return Ring(Transition(**data), np.int32(added))  # pyright: ignore[reportArgumentType]
 
     def _add_frames(self, frames: FrameReplay, tick: Tick, no_future: NDArray[np.bool_]) -> None:
-        config, noise = self.config, None
-        if config.reward_noise > 0:
-            rng = np.random.default_rng([self.seed, frames.added, _NOISE])
-            noise = rng.normal(0, config.reward_noise, (self._num_envs, config.num_heads)).astype(np.float32)
+        noise = draw_noise(tick.draws.key, self.config.reward_noise, tick.draws.mask.shape)
         self._give_priorities(frames, tick.step.valid)
         frames.add(
             tick.obs[:, -1],
             fresh=tick.fresh,
             action=tick.actions,
-            reward=config.stored_reward(tick.step.reward, noise),
+            reward=self.config.stored_reward(tick.step.reward, noise),
             discount=np.where(no_future, 0.0, self.config.discount),
             mask=np.asarray(tick.draws.mask),
             acted=tick.step.valid,
@@ -396,7 +370,7 @@ class HostLearner:
         self.flush()
         num_updates = self.counters.updates - self.counters.updates_read
         means = [float(x) / max(num_updates, 1) for x in self.learned.sums]
-        self.learned = self.learned._replace(sums=_no_sums())
+        self.learned = self.learned._replace(sums=no_sums())
         self._require_converging(means)
         episodes = []
         for slot in ended:
@@ -436,96 +410,6 @@ class HostLearner:
             raise UserError(diverged(what, self.config.learning_rate))
 
 
-def _make_initial(
-    agent: Agent, config: AgentConfig, observations: Observations, capacity: int, num_envs: int
-) -> Callable[[Array], Learned]:
-    """A function (key) -> initial parameters and an empty ring; without a ring where observations are pictures."""
-
-    def init(key: Array) -> Learned:
-        example = example_transition(jnp.zeros(observations.shape, observations.dtype), config)
-        learner = agent.init(key)
-        priorities = make_priorities(capacity) if config.prioritised else None
-        if observations.encoding.kind == "pictures":
-            return Learned(learner, None, _no_sums(), priorities=priorities)
-        window = None
-        if config.sums_rewards:
-            empty = make_window(example, config.n_steps)
-            window = jax.tree.map(lambda x: jnp.broadcast_to(x, (num_envs, *x.shape)), empty)
-        return Learned(learner, make_ring(example, capacity), _no_sums(), window, priorities)
-
-    return init
-
-
-def _make_learn(agent: Agent, config: AgentConfig) -> Callable[..., Learned]:
-    """A function that adds the transitions of a tick to a ring and updates the agent so many times."""
-
-    def learn(
-        learned: Learned,
-        draws: Draws,
-        obs: Array,
-        fresh: Array,
-        action: Array,
-        reward: Array,
-        no_future: Array,
-        ended: Array,
-        next_obs: Array,
-        valid: Array,
-        num_updates: Array,
-    ) -> Learned:
-        assert learned.replay is not None
-        discount = jnp.where(no_future, 0.0, jnp.float32(config.discount))
-        noise = draw_noise(draws.key, config.reward_noise, draws.mask.shape)
-        stored = config.stored_reward(reward, noise)
-        transitions = Transition(obs, action, stored, discount, next_obs, draws.mask)
-        window = learned.window
-        if window is not None:
-            # An episode that was broken off leaves transitions behind, which nothing follows.
-            kept = window._replace(size=jnp.where(fresh, 0, window.size))
-            window, transitions, complete = jax.vmap(_push_valid)(kept, transitions, ended, valid)
-            transitions, valid = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (transitions, complete))
-        priorities = with_added(learned.priorities, learned.replay, valid)
-        replay = add_some(learned.replay, transitions, valid)
-
-        def update(index: Array, state: tuple[Learner, UpdateMetrics, Priorities | None]) -> tuple[Any, ...]:
-            learner, sums, priorities = state
-            key = jax.lax.cond(index == 0, lambda: draws.key, lambda: jax.random.fold_in(draws.key, index))
-            learner, metrics, priorities = update_from_ring(agent, config, key, learner, replay, priorities)
-            return learner, jax.tree.map(jnp.add, sums, metrics), priorities
-
-        learner, sums, priorities = jax.lax.fori_loop(
-            0, num_updates, update, (learned.learner, learned.sums, priorities)
-        )
-        return Learned(learner, replay, sums, window, priorities)
-
-    return learn
-
-
-def _push_valid(
-    window: Window, transition: Transition, ended: Array, valid: Array
-) -> tuple[Window, Transition, Array]:
-    """Do what `push` does where a slot made a step, and nothing where its environment was only reset."""
-    pushed, rows, complete = push(window, transition, ended)
-    return jax.tree.map(lambda new, old: jnp.where(valid, new, old), pushed, window), rows, complete & valid
-
-
-def _make_update(agent: Agent, config: AgentConfig) -> Callable[[Learned, FrameBatch], Learned]:
-    """A function that updates the agent once from a batch of pictures."""
-
-    def update(learned: Learned, batch: FrameBatch) -> Learned:
-        frames, action, reward, discount, mask, rows = map(jnp.asarray, batch)
-        transitions = Transition(frames[:, :STACK], action, reward, discount, frames[:, -STACK:], mask)
-        priorities = learned.priorities
-        if priorities is not None:
-            weights = importance_weights(priorities, rows, config.importance_exponent)
-            transitions = weighted(transitions, weights)
-        learner, metrics, errors = agent.update(learned.learner, transitions)
-        if priorities is not None and errors is not None:
-            priorities = with_errors(priorities, rows, errors, config.priority_exponent)
-        return Learned(learner, None, jax.tree.map(jnp.add, learned.sums, metrics), priorities=priorities)
-
-    return update
-
-
 def _without_replay(learned: Learned) -> dict[str, Any]:
     return {name: value for name, value in learned._asdict().items() if name != "replay"}
 
@@ -537,7 +421,3 @@ def result_of(value: Any) -> Any:
 
 def _carry_out(update: Any, learned: Learned | Future[Learned], batch: FrameBatch) -> Learned:
     return update(result_of(learned), batch)
-
-
-def _no_sums() -> UpdateMetrics:
-    return UpdateMetrics(*[np.float32(0)] * 3)  # pyright: ignore[reportArgumentType]
