@@ -180,6 +180,7 @@ def test_a_failure_at_the_very_end_is_recorded(tmp_path, monkeypatch):
     assert (record["status"], record["error"]) == ("failed", "no space left")
 
 
+@pytest.mark.integration
 def test_an_agent_that_sees_the_state(tmp_path, capsys):
     out = tmp_path / "run"
     arguments = ["train", "stochastic-chain", "--agent", "psrl", "--episodes", "30", "--seeds", "2"]

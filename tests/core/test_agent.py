@@ -225,6 +225,7 @@ def test_adam_first_step_by_hand():
     np.testing.assert_allclose(params.trunk, [0.99, 1.01], rtol=1e-5)
 
 
+@pytest.mark.integration
 def test_no_compiler_runs_for_agents_without_pictures(monkeypatch):
     def asked():
         raise AssertionError("asked for kernels")
@@ -254,6 +255,7 @@ def test_named_agents_are_configurations_of_one():
         assert {field for field in boot if boot[field] != other[field]} == changed
 
 
+@pytest.mark.integration
 def test_a_trunk_of_ones_own():
     config = AgentConfig(num_heads=3, hidden=())
     trunk = lambda key: eqx.nn.MLP(2, 4, 8, 1, key=key)  # noqa: E731

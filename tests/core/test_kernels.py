@@ -224,6 +224,7 @@ def test_any_number_of_threads_gives_the_same_bits(tmp_path):
     assert one == in_a_process(XDG_CACHE_HOME=str(tmp_path))
 
 
+@pytest.mark.integration
 def test_a_compiler_with_arguments():
     assert in_a_process(CXX="env c++")[0] == "None"
 

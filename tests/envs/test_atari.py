@@ -171,6 +171,7 @@ def test_a_protocol_can_ignore_life_loss():
     assert not any(step.life_lost[0] for step in until_over(envs, random_actions(envs, 1000)))
 
 
+@pytest.mark.integration
 def test_freeway_has_no_lives_and_ends_by_its_own_clock():
     envs = AtariEnvs("atari:freeway")
     envs.reset([3])

@@ -79,6 +79,7 @@ def greedy_actions(agent, params, obs):
     return np.asarray(agent.belief(params, jnp.int32(obs)).q.argmax(axis=-1))
 
 
+@pytest.mark.integration
 def test_one_head_acts_for_a_whole_episode():
     # Without learning the networks stay what they were, so that every action can be checked.
     agent, params, _state, metrics, data = run(episodes=8, learning_start_steps=10**6)
