@@ -6,8 +6,10 @@ import os
 import resource
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,12 @@ from bootdqn.errors import UserError
 from bootdqn.experiments.engine.experiment import Context, Cost, Experiment, ResultRow, Trial
 from bootdqn.loops.workers import WORKER_ENVIRONMENT
 from bootdqn.replay.host_memory import keep_large_blocks
+
+
+def context(**fields: Any) -> Context:
+    """What a trial is given that nothing stops, but for some fields."""
+    defaults: dict[str, Any] = {"should_stop": lambda: False, "report": lambda share: None, "out": Path()}
+    return Context(**{"pool": ThreadPoolExecutor(2), **defaults, **fields})
 
 
 @dataclass(frozen=True)

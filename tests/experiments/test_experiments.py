@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,7 +21,7 @@ from bootdqn.core.config import AGENTS
 from bootdqn.envs.registry import make_env
 from bootdqn.errors import UserError
 from bootdqn.experiments.deep_sea import run as deep_sea_run
-from bootdqn.experiments.engine.experiment import Context, CsvRow
+from bootdqn.experiments.engine.experiment import CsvRow
 from bootdqn.experiments.engine.runner import is_same, read_results
 from bootdqn.experiments.registry import EXPERIMENTS
 from bootdqn.experiments.shared.learning_tables import describe_scaling, largest_solved, learned_at
@@ -43,6 +42,7 @@ from bootdqn.runs.records import PER_SEED
 from bootdqn.runs.run import Run
 from bootdqn.runs.seed_results import make_seed_loop
 from bootdqn.types import UpdateMetrics
+from trials import context
 
 ROOT = Path(__file__).parents[2]
 PRESETS = ("smoke", "quick", "paper")
@@ -93,12 +93,6 @@ def test_the_papers_sweep_is_the_papers():
         assert len({t.config.agent for t in trials if t.config.agent_name == agent}) <= 1
     sizes = {make_env(t.config.env).horizon for t in EXPERIMENTS["deep-sea"].sweep("paper")}
     assert sizes == set(range(10, 51, 2))
-
-
-def context(**fields):
-    defaults = {"should_stop": lambda: False, "report": lambda share: None, "pool": ThreadPoolExecutor(2)}
-    defaults["out"] = Path()
-    return Context(**(defaults | fields))
 
 
 SMALL = RunConfig(loop="compiled", env="chain:4", agent=AGENTS["boot"], episodes=260, num_seeds=2)
@@ -241,8 +235,8 @@ def test_the_named_agents_are_the_best_of_the_grid():
 COMMITTED = [path.parent.name for path in sorted((ROOT / "results").glob("*/sweep.json"))]
 
 
-NOT_RUN = {"atari-heads", "atari-sharing", "atari-normalization"}
-"""Hours on two cores even in their quick presets; docs/atari.md says so."""
+NOT_RUN = {"atari-heads", "atari-sharing", "atari-normalization", "gym-exploration"}
+"""Hours on two cores; docs/atari.md and docs/gym-exploration.md say so."""
 
 
 def test_every_experiment_has_committed_results():

@@ -1,7 +1,5 @@
 """Uncertainty in regression: the data, the estimators, and what the paper says of them."""
 
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,13 +11,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
 
-from bootdqn.experiments.engine.experiment import Context
 from bootdqn.experiments.regression.methods import Bootstrap, Dropout, FunctionPosterior, GaussianProcess, Truth
 from bootdqn.experiments.regression.trials import RegressionConfig, run, sweep
 from bootdqn.regression import BootstrapRegressor, DropoutRegressor
 from bootdqn.regression.data import draw_inputs, draw_outputs, true_mean, true_std
 from bootdqn.regression.estimators import draw_weights
 from bootdqn.regression.networks import fit_dropout, fit_members, forward, make_layers, make_members
+from trials import context
 
 clone: Any = base.clone
 QUICK_BOOTSTRAP = BootstrapRegressor(3, hidden=(20,), learning_rate=2e-2, num_steps=300)
@@ -369,12 +367,6 @@ def test_with_more_data_only_the_gap_stays_uncertain():
 
 
 # The experiment.
-
-
-def context(**fields):
-    defaults = {"should_stop": lambda: False, "report": lambda share: None, "pool": ThreadPoolExecutor(1)}
-    defaults["out"] = Path()
-    return Context(**(defaults | fields))
 
 
 def test_the_gaussian_process_keeps_function_and_noise_apart():

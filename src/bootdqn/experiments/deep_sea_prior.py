@@ -6,7 +6,7 @@ from bootdqn.experiments.deep_sea import SIZES, plot, run, size_trial
 from bootdqn.experiments.engine.experiment import Preset, Trial
 from bootdqn.experiments.shared.learning_time import learning_experiment
 
-_MORE_SEEDS_AT: dict[Preset, tuple[int, ...]] = {"smoke": (4,), "quick": (10,), "paper": (20, 30, 40, 50)}
+_MORE_SEEDS_AT: dict[Preset, tuple[int, ...]] = {"smoke": (), "quick": (10,), "paper": (20, 30)}
 """The sizes that have five seeds, where bsuite has one."""
 
 

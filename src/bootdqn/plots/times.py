@@ -147,3 +147,43 @@ def save_dot_plot(
         panels[0].set_yticks(range(len(rows)), rows)
         panels[0].invert_yaxis()
         figure.supxlabel(xlabel, fontsize=10)
+
+
+def save_dots_by_row(
+    stem: Path,
+    title: str,
+    rows: Sequence[str],
+    panels: Mapping[str, Mapping[str, Sequence[Sequence[float]]]],
+    *,
+    colours: Mapping[str, str],
+) -> None:
+    """Draw every value as a dot on a logarithmic axis from 0, with a lane per name within each row.
+
+    Args:
+        stem: path without suffix; a PNG and an SVG are written.
+        title: title of the figure.
+        rows: labels of the rows, from the top.
+        panels: by title, and by name, the values of every row.
+        colours: by name, the colour of the dots.
+    """
+    with drawing(stem, title, (1.8 + 3.6 * len(panels), 1.5 + 0.42 * len(rows))) as figure:
+        all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, (heading, values) in zip(all_axes, panels.items(), strict=True):
+            for lane, (name, groups) in enumerate(values.items()):
+                shift = 0.7 * ((lane + 0.5) / len(values) - 0.5)
+                marker = MARKERS[lane % len(MARKERS)]
+                heights = [row + shift for row, group in enumerate(groups) for _ in group]
+                dots = [value for group in groups for value in group]
+                axes.plot(dots, heights, marker, color=colours[name], markersize=4, alpha=0.6, label=name)
+                for row, group in enumerate(groups):
+                    if group:
+                        axes.plot([np.median(group)], [row + shift], "|", color=colours[name], markersize=11)
+            axes.set_xscale("symlog", linthresh=10)
+            axes.set_xlim(left=-1)
+            axes.xaxis.minorticks_off()
+            axes.grid(axis="x", alpha=0.3)
+            axes.set_title(heading, loc="left", fontsize=9)
+        all_axes[0].set_yticks(range(len(rows)), rows)
+        all_axes[0].invert_yaxis()
+        handles, labels = all_axes[0].get_legend_handles_labels()
+        all_axes[-1].legend(handles, labels, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
