@@ -17,15 +17,22 @@ from helpers import ROOT, children
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+LONGEST = ("test_learning", "test_docs", "cluster", "test_experiments")
+"""Groups of tests that take longest: they are begun first, so that no process waits long for another."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need the cluster, and keep together what shares fixtures when tests run in parallel."""
+    groups: dict[pytest.Item, str] = {}
     for item in items:
         on_cluster = "cluster" in getattr(item, "fixturenames", ())
         if on_cluster:
             item.add_marker(pytest.mark.cluster)
+        groups[item] = "cluster" if on_cluster else item.path.stem
         if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("cluster" if on_cluster else item.path.stem))
+            item.add_marker(pytest.mark.xdist_group(groups[item]))
+    items.sort(key=lambda item: LONGEST.index(groups[item]) if groups[item] in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)
