@@ -5,8 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # Tests of one file stay in one process, and so do all that need the Ray cluster.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
-LONG := integration or cluster or browser
-OPTIMIZED := learn or optimized
+LONG := integration or cluster or browser or learn or optimized
 
 .PHONY: setup demo test test-all test-peers browser lint types bench same-bits clean
 
@@ -27,13 +26,11 @@ $(READY): pyproject.toml
 demo: $(READY)  ## four agents on a chain that needs deep exploration, in a few minutes
 	$(BIN)/bootdqn demo
 
-# Compiling is most of the time of most tests: they do without XLA's costly passes.
 test: $(READY)  ## fast tests, in a few minutes
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "not ($(LONG) or $(OPTIMIZED) or peers)"
+	$(PYTEST) -m "not ($(LONG) or peers)"
 
-test-all: test  ## the long tests, too
-	JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST) -m "($(LONG)) and not ($(OPTIMIZED) or peers)"
-	$(PYTEST) -m "($(OPTIMIZED)) and not peers"
+test-all: $(READY)  ## the long tests, too
+	$(PYTEST) -m "not peers" --durations=40
 
 test-peers: $(READY)  ## against bsuite, which it installs
 	@if command -v uv >/dev/null 2>&1; then \

@@ -17,7 +17,10 @@ from helpers import ROOT, children
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
-LONGEST = ("test_learning", "test_docs", "cluster", "test_experiments")
+LONGEST = (
+    *("test_learning", "test_docs", "cluster", "test_experiments", "test_agent", "test_regression", "test_priors"),
+    *("test_tabular_chains", "test_tabular_agents", "test_atari", "test_networks", "test_conv_trunk", "test_watch"),
+)
 """Groups of tests that take longest: they are begun first, so that no process waits long for another."""
 
 
@@ -33,6 +36,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(groups[item]))
     items.sort(key=lambda item: LONGEST.index(groups[item]) if groups[item] in LONGEST else len(LONGEST))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Do without XLA's costly passes, here and in processes that a test starts, unless a mark asks for them.
+
+    Compiling is most of the time of most tests.
+    """
+    without = not any(item.get_closest_marker(mark) for mark in ("learn", "optimized"))
+    if jax.config.read("jax_disable_most_optimizations") != without:
+        jax.config.update("jax_disable_most_optimizations", without)
+        jax.clear_caches()
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = str(int(without))
 
 
 @pytest.fixture(scope="session", autouse=True)

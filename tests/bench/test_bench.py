@@ -90,17 +90,22 @@ def test_peers_are_shown_with_their_ratio(tmp_path, monkeypatch, capsys):
     """Without the other packages: something else plays bsuite's part."""
     played = []
     monkeypatch.setattr(bench, "PEERS_CONFIG", replace(bench.PEERS_CONFIG, num_heads=2, hidden=(4,), batch_size=4))
+    monkeypatch.setattr(bench, "PEERS_SIZES", {5: True, 10: False})
     monkeypatch.setattr(bench, "_bsuite_player", lambda env, config: played.append)
     monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
     assert main(["bench", "peers", "--json", str(tmp_path / "bench.json")]) == 0
-    assert played[0] * 20 > bench.PEERS_CONFIG.learning_start_steps  # both learn before they are timed
+    assert played[0] * 5 > bench.PEERS_CONFIG.learning_start_steps  # both learn before they are timed
     assert len(played) == 6
     results = json.loads((tmp_path / "bench.json").read_text())
-    rates = results["steps_per_second"]
-    assert results["ratio"] == pytest.approx(rates["bootdqn"] / rates["bsuite"])
+    small, large = results["results"]
+    rates = small["steps_per_second"]
+    assert small["ratio"] == pytest.approx(rates["bootdqn"] / rates["bsuite"])
+    assert large["steps_per_second"].keys() == {"bootdqn"}
+    assert results["growth"] == pytest.approx(rates["bootdqn"] / large["steps_per_second"]["bootdqn"])
     text = capsys.readouterr().out
     assert f"{rates['bootdqn']:.1f}" in text
-    assert f"{results['ratio']:.1f} times as fast as bsuite 0.0" in text.replace("\n", " ")
+    assert f"{small['ratio']:.1f}" in text
+    assert "times as fast as bsuite 0.0" in text.replace("\n", " ")
 
 
 @pytest.mark.integration

@@ -195,6 +195,7 @@ def fit_small(keys, x, y, weights, num_steps=200):
     return fit_members(layers, jnp.asarray(x), jnp.asarray(y), jnp.asarray(weights), 1e-2, num_steps)
 
 
+@pytest.mark.integration
 def test_a_member_learns_from_its_resample_and_nothing_else():
     x, y = (values.astype(np.float32) for values in paper_data(0))
     keys = jax.random.split(jax.random.key(1), 4)
@@ -333,6 +334,7 @@ def test_the_learning_rate_falls_to_zero():
     assert way < 4 * 0.11  # each number moves at most by the sum of the rates, half of 200 * 1e-3
 
 
+@pytest.mark.integration
 def test_weight_decay_makes_weights_small():
     x, y = paper_data(0)
     sizes = []

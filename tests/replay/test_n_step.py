@@ -19,15 +19,14 @@ EXAMPLE = Transition(*map(jnp.asarray, (0, 0, 0.0, 0.0, 0, jnp.zeros(2))))
 
 def transition(number: int, discount: float = GAMMA) -> Transition:
     """A transition whose every field tells its number."""
-    mask = jnp.array([number, -number], jnp.float32)
     return Transition(
-        jnp.int32(number),
-        jnp.int32(number % 3),
-        jnp.float32(number),
-        jnp.float32(discount),
-        jnp.int32(number + 1),
-        mask,
-    )
+        np.int32(number),
+        np.int32(number % 3),
+        np.float32(number),
+        np.float32(discount),
+        np.int32(number + 1),
+        np.array([number, -number], np.float32),
+    )  # type: ignore[arg-type]
 
 
 def summed(episode: list[Transition], first: int, n_steps: int) -> tuple:
@@ -51,10 +50,11 @@ def told(row: Transition) -> tuple:
 
 
 def test_three_steps_by_hand():
-    window = make_window(EXAMPLE, 3)
+    window, push_one = make_window(EXAMPLE, 3), jax.jit(push)
     found = []
     for number, ended in ((1, False), (2, False), (3, False), (4, True)):
-        window, rows, complete = push(window, transition(number), jnp.bool_(ended))
+        window, rows, complete = push_one(window, transition(number), np.bool_(ended))
+        rows = jax.tree.map(np.asarray, rows)
         found.append([told(jax.tree.map(lambda x, i=i: x[i], rows)) for i in np.flatnonzero(complete)])
     assert found == [
         [],
@@ -108,17 +108,18 @@ def test_slots_store_what_a_loop_over_their_episodes_finds(events, n_steps, capa
                 episodes[slot] = []
         expected += complete[0] + complete[1]
         steps, begins, gone, ended, valid = (list(column) for column in zip(*fields, strict=True))
-        many = jax.tree.map(lambda *x: jnp.stack(x), *steps)
+        many = jax.tree.map(lambda *x: np.stack(x), *steps)
         draws = Draws(many.mask, jax.random.key(0))
-        flags = [jnp.asarray(flag) for flag in (gone, ended)]
+        flags = [np.asarray(flag) for flag in (gone, ended)]
         learned = learn(
-            *(learned, draws, many.obs, jnp.asarray(begins), many.action, many.reward, *flags),
-            *(many.next_obs, jnp.asarray(valid), 0),
+            *(learned, draws, many.obs, np.asarray(begins), many.action, many.reward, *flags),
+            *(many.next_obs, np.asarray(valid), 0),
         )
     assert learned.replay is not None
     assert int(learned.replay.added) == len(expected)
+    held = jax.tree.map(np.asarray, learned.replay.data)
     for index, wanted in list(enumerate(expected))[-capacity:]:
-        row = jax.tree.map(lambda x, i=index: x[i % capacity], learned.replay.data)
+        row = jax.tree.map(lambda x, i=index: x[i % capacity], held)
         assert told(row) == pytest.approx(wanted)
 
 

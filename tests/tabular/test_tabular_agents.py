@@ -102,6 +102,7 @@ def distributions(draw_from):
     return np.array(weights) / sum(weights), width, np.array(values, float)
 
 
+@pytest.mark.integration
 @settings(max_examples=60, deadline=None)
 @given(distributions())
 def test_optimistic_transitions_are_the_best_in_the_set(problem):

@@ -39,23 +39,30 @@ _STEPS = 2000
 PEERS_CONFIG = AgentConfig(
     num_heads=20,
     hidden=(50, 50),
+    initial_spread=0.0,
+    prior_scale=5.0,
+    unit_fan_in=True,
     mask_probability=0.5,
     mask_per="step",
     discount=0.99,
     double_q=False,
     learning_rate=1e-3,
+    sparse_step=True,
     batch_size=128,
     replay_capacity=10_000,
     learning_start_steps=128,
     learning_period_steps=1,
     target_period_updates=4,
 )
-"""The defaults of bsuite's `boot_dqn`, but with masks and without its prior networks."""
+"""The defaults of bsuite's `boot_dqn` with its prior networks, but with masks; and our sparse step, which is a way to
+compute the same update of the rows that a batch reads."""
+PEERS_SIZES = {20: True, 50: True, 100: False}
+"""Sizes of DeepSea, and whether bsuite's agent is timed there."""
 TABULAR_SEEDS = 10
 TABULAR_EPISODES = 2000
 TABULAR_LONG_EPISODES = 100_000
-_WARM_UP_EPISODES = 10
-"""The number of episodes of DeepSea-20 after which both learn and have compiled."""
+_WARM_UP_STEPS = 200
+"""The number of steps of DeepSea after which both learn and have compiled."""
 _ROUNDS = 5
 """The number of turns of every peer."""
 GYM_CONFIG = replace(GYM_AGENTS["boot"], trunk_hidden=(64,), hidden=(64,), batch_size=32, learning_start_steps=100)
@@ -194,14 +201,29 @@ def bench_peers(report: Callable[[str], None]) -> dict[str, Any]:
     Args:
         report: takes every figure as soon as it is measured.
     """
-    env = DeepSea(size=20)
-    # A player, and the number of episodes of its turns, which take a second or two.
-    players = {
-        "bsuite": (_bsuite_player(env, PEERS_CONFIG), 5),
-        "bootdqn": (_compiled_player(env, PEERS_CONFIG, max_episodes=50), 50),
+    results = [_time_deep_sea(size, report, with_bsuite=both) for size, both in PEERS_SIZES.items()]
+    ours = [row["steps_per_second"]["bootdqn"] for row in results]
+    return {
+        "benchmark": "peers",
+        "setting": "DeepSea, K=20 separate 2x50 networks with priors, batch 128, one update per step, one seed",
+        "cores": available_cores(),
+        "backend": jax.default_backend(),
+        **provenance(),
+        "bsuite": metadata.version("bsuite"),
+        "results": results,
+        "growth": ours[0] / ours[-1],
     }
+
+
+def _time_deep_sea(size: int, report: Callable[[str], None], *, with_bsuite: bool) -> dict[str, Any]:
+    """Time our agent on DeepSea of one size, and in turns with it bsuite's, where that is asked for."""
+    env = DeepSea(size=size)
+    # A player, and the number of episodes of its turns, which take a second or two.
+    players = {"bsuite": (_bsuite_player(env, PEERS_CONFIG), max(1, 100 // size))} if with_bsuite else {}
+    episodes = 1000 // size
+    players["bootdqn"] = (_compiled_player(env, PEERS_CONFIG, max_episodes=episodes), episodes)
     for play, _ in players.values():
-        play(_WARM_UP_EPISODES)
+        play(max(2, _WARM_UP_STEPS // size))
     best = dict.fromkeys(players, 0.0)
     for _ in range(_ROUNDS):
         for name, (play, episodes) in players.items():
@@ -209,17 +231,9 @@ def bench_peers(report: Callable[[str], None]) -> dict[str, Any]:
             play(episodes)
             rate = episodes * env.horizon / (time.perf_counter() - start)
             best[name] = max(best[name], rate)
-            report(f"{name}: {rate:.1f} steps/s")
-    return {
-        "benchmark": "peers",
-        "setting": "DeepSea-20, K=20 separate 2x50 networks, batch 128, one update per step, one seed",
-        "cores": available_cores(),
-        "backend": jax.default_backend(),
-        **provenance(),
-        "bsuite": metadata.version("bsuite"),
-        "steps_per_second": best,
-        "ratio": best["bootdqn"] / best["bsuite"],
-    }
+            report(f"size {size}, {name}: {rate:.1f} steps/s")
+    ratio = {"ratio": best["bootdqn"] / best["bsuite"]} if with_bsuite else {}
+    return {"size": size, "steps_per_second": best, **ratio}
 
 
 def bench_gym(report: Callable[[str], None]) -> dict[str, Any]:
@@ -335,10 +349,16 @@ def _bsuite_player(env: DeepSea, config: AgentConfig) -> Callable[[int], None]:
     except ImportError as error:
         raise UserError(f"this benchmark needs other packages ({error}): pip install 'bootdqn[peers]'") from None
     peer = deep_sea.DeepSea(env.size, mapping_seed=env.mapping_seed)
+
+    def network(x: Any) -> Any:
+        x, sizes = hk.Flatten()(x), [*config.hidden, env.num_actions]
+        values, prior = hk.nets.MLP(sizes)(x), hk.nets.MLP(sizes)(x)
+        return values + config.prior_scale * jax.lax.stop_gradient(prior)
+
     agent = BootstrappedDqn(
         obs_spec=peer.observation_spec(),
         action_spec=peer.action_spec(),
-        network=lambda x: hk.nets.MLP([*config.hidden, env.num_actions])(hk.Flatten()(x)),
+        network=network,
         num_ensemble=config.num_heads,
         batch_size=config.batch_size,
         discount=config.discount,

@@ -80,12 +80,18 @@ def _show_chain(console: Console, results: dict[str, Any]) -> None:
 
 def _show_peers(console: Console, results: dict[str, Any]) -> None:
     table = Table()
-    for heading in ("", "steps/s", "ms per step"):
+    for heading in ("size", "", "steps/s", "ms per step", "ratio"):
         table.add_column(heading, justify="right")
-    for name, rate in results["steps_per_second"].items():
-        table.add_row(name, f"{rate:.1f}", f"{1e3 / rate:.2f}")
+    for row in results["results"]:
+        for name, rate in row["steps_per_second"].items():
+            ratio = f"{row['ratio']:.1f}" if name == "bootdqn" and "ratio" in row else ""
+            table.add_row(str(row["size"]), name, f"{rate:.1f}", f"{1e3 / rate:.2f}", ratio)
     console.print(table)
-    console.print(f"bootdqn is {results['ratio']:.1f} times as fast as bsuite {results['bsuite']}")
+    sizes = [row["size"] for row in results["results"]]
+    console.print(
+        f"ratio: how many times as fast as bsuite {results['bsuite']}; a step of bootdqn takes "
+        f"{results['growth']:.2f} times as long at size {sizes[-1]} as at {sizes[0]}"
+    )
 
 
 def _show_gym(console: Console, results: dict[str, Any]) -> None:
