@@ -46,6 +46,37 @@ def test_gradient_and_loss_by_hand(wrap):
     np.testing.assert_allclose(gradient.bias, [[0, -6.5], [0, -1.5]], rtol=1e-5)
 
 
+def test_an_action_gap_by_hand():
+    # As above, but for action 0, which the target network takes for the worse one.
+    agent = make_agent(AgentConfig(num_heads=2, hidden=(), batch_size=1, action_gap=0.5), VECTOR, 2)
+    weight = [[[1.0, 0.0], [0.0, 1.0]], [[2.0, 0.0], [0.0, 0.0]]]
+    target_weight = [[[5.0, 0.0], [0.0, 7.0]], [[1.0, 1.0], [3.0, 3.0]]]
+    learner = linear_learner(agent, weight, target_weight)
+    transition = batch(
+        2, 1, obs=[[1, 2]], action=[0], reward=[1], discount=[0.5], next_obs=[[3, 1]], mask=[[1.0, 0.5]]
+    )
+    # The target network's values at s = (1, 2): (5, 14) and (3, 9). y = (8.5, 3) - .5 * (9, 6) = (4, 0).
+    # Q(s, 0) = (1, 2). Errors (3, -2).
+    _, metrics, _ = jax.jit(agent.update)(learner, transition)
+    np.testing.assert_allclose(metrics.loss, (0.5 * 3**2 + 0.5 * 0.5 * 2**2) / 2, rtol=1e-6)
+    gradient = gradient_of(agent, learner, transition).layers[0]
+    np.testing.assert_allclose(gradient.weight, [[[-3, -6], [0, 0]], [[1, 2], [0, 0]]], rtol=1e-5)
+
+
+def test_values_settle_at_wider_gaps_with_the_same_best_action():
+    """One state, one step: rewards 1 and 0.9 become values that differ by 1 / (1 - 0.75) times as much."""
+    _, agent = small_agent(action_gap=0.75, hidden=(), learning_rate=0.01, target_period_updates=5)
+    learner = agent.init(jax.random.key(0))
+    obs, action = np.tile([1.0, 0.0], (5, 1)), [0, 1, 0, 1, 1]
+    data = batch(3, obs=obs, action=action, reward=np.where(action, 0.9, 1.0), discount=np.zeros(5), next_obs=obs)
+
+    def some_updates(learner):
+        return jax.lax.fori_loop(0, 4000, lambda _, learner: agent.update(learner, data)[0], learner)
+
+    q = agent.belief(jax.jit(some_updates)(learner).params, jnp.array([1.0, 0.0])).q
+    np.testing.assert_allclose(q, np.tile([1.0, 0.6], (3, 1)), atol=0.01)
+
+
 @pytest.mark.parametrize("trunk_hidden", [(), (6,)], ids=["separate", "shared"])
 def test_a_masked_head_gets_exactly_no_gradient(trunk_hidden):
     _, agent = small_agent(trunk_hidden=trunk_hidden)

@@ -274,6 +274,8 @@ def by_definition(config, static, params, target_params, batch):
             next_target_q = target(transition.next_obs)
             chosen = (next_q if config.double_q else next_target_q).argmax(axis=-1)
             goal = jnp.clip(transition.reward, -1, 1) + transition.discount * next_target_q[jnp.arange(3), chosen]
+            target_q = target(transition.obs)
+            goal -= config.action_gap * (target_q.max(axis=-1) - target_q[:, transition.action])
             error = jax.lax.stop_gradient(goal) - online(transition.obs)[:, transition.action]
             return transition.mask * jnp.where(jnp.abs(error) <= 1, error**2 / 2, jnp.abs(error) - 0.5)
 
@@ -297,8 +299,9 @@ class Flat(eqx.Module):
     [
         *(({}, None), ({"double_q": False}, None), ({"hidden": ()}, None), ({"optimizer": "adam"}, None)),
         *(({}, lambda key: Flat(eqx.nn.Linear(64, 20, key=key))), ({"dueling": True}, None)),
+        ({"action_gap": 0.8}, None),
     ],
-    ids=["boot", "no double-Q", "linear", "adam", "own trunk", "dueling"],
+    ids=["boot", "no double-Q", "linear", "adam", "own trunk", "dueling", "action gap"],
 )
 def test_the_gradient_of_a_batch_is_that_of_the_definition(options, trunk, kernels):
     config = dataclasses.replace(ATARI_AGENTS["boot"], num_heads=3, **{"hidden": (8,), **options})

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bootdqn.core.losses import error_loss, pick, td_target
+from bootdqn.core.losses import error_loss, pick, shortfall, td_target
 
 # Two heads, three actions. The online network prefers actions 2 and 0, the target network 0 and 1.
 NEXT_Q = jnp.array([[1.0, 2.0, 5.0], [4.0, 3.0, 0.0]])
@@ -24,6 +24,13 @@ def test_td_target_by_hand(wrap, double_q, expected):
 def test_termination_leaves_only_the_reward():
     target = td_target(jnp.float32(-2.0), jnp.float32(0.0), NEXT_Q, NEXT_TARGET_Q, double_q=True)
     np.testing.assert_array_equal(target, [-2.0, -2.0])
+
+
+def test_how_far_an_action_falls_behind_the_best_by_hand():
+    np.testing.assert_array_equal(shortfall(NEXT_TARGET_Q, jnp.int32(2)), [2.0, 5.0])
+    np.testing.assert_array_equal(shortfall(NEXT_TARGET_Q, jnp.int32(1)), [3.0, 0.0])
+    gradient = jax.grad(lambda q: shortfall(q, jnp.int32(2)).sum())(NEXT_TARGET_Q)
+    np.testing.assert_array_equal(gradient, np.zeros((2, 3)))
 
 
 def test_no_gradient_flows_through_the_target():

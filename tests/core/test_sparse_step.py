@@ -30,17 +30,19 @@ def transitions(states, seed=0):
     )
 
 
-def agents(batch_size):
+def agents(batch_size, **options):
     """The agent with a sparse step, and with a dense one."""
-    configs = (AgentConfig(**OPTIONS, batch_size=batch_size, sparse_step=sparse) for sparse in (True, False))
+    options = {**OPTIONS, "batch_size": batch_size, **options}
+    configs = (AgentConfig(**options, sparse_step=sparse) for sparse in (True, False))
     made = [make_agent(config, Encoding("one_hot", NUM_STATES), 2) for config in configs]
     return [agent._replace(init=jax.jit(agent.init), update=jax.jit(agent.update)) for agent in made]
 
 
-def test_where_every_row_is_touched_the_gradient_is_the_dense_one():
+@pytest.mark.parametrize("action_gap", [0.0, 0.8])
+def test_where_every_row_is_touched_the_gradient_is_the_dense_one(action_gap):
     """The first step of Adam is the same with momentum and without; repeated states add up."""
     states = [*range(NUM_STATES), 0, 3, 3]
-    sparse, dense = agents(len(states))
+    sparse, dense = agents(len(states), action_gap=action_gap)
     before = sparse.init(KEY)
     assert isinstance(before.opt_state, SparseState)
     ours, _, _ = sparse.update(before, transitions(states))

@@ -72,6 +72,10 @@ class AgentConfig:
     """Discount factor gamma of future rewards."""
     double_q: bool = True
     """Whether the online network chooses the next action, which the target network values."""
+    action_gap: float = 0.0
+    """Share, below 1, of how far an action falls behind the best one that is taken off its target (advantage
+    learning). Actions then differ by up to 1 / (1 - share) times as much, and the best stays the best: where most
+    actions hardly matter, as in chains and loops, heads still follow what is far away."""
     n_steps: int = 1
     """Steps of an episode whose rewards are summed before the value of the next observation takes over. More of
     them spread rewards faster, but count what was done after the first action as if it were the policy."""
@@ -135,6 +139,7 @@ class AgentConfig:
         for name in ("learning_rate", "initial_spread", "prior_scale", "bound_width", "reward_noise"):
             value = getattr(self, name)
             require(0 <= value < math.inf, f"{name} must be finite and not negative, got {value}")
+        require(0 <= self.action_gap < 1, f"action_gap must be in [0, 1), got {self.action_gap}")
         noise = self.return_noise
         require(0 < noise < math.inf, f"return_noise must be finite and positive, got {noise}")
         at_least_one = (

@@ -35,6 +35,11 @@ def td_target(reward: Array, discount: Array, next_q: Array, next_target_q: Arra
     return jax.lax.stop_gradient(reward + discount * pick(next_target_q, chooser.argmax(axis=-1)))
 
 
+def shortfall(target_q: Array, action: Array) -> Array:
+    """Compute by how much an action falls behind the best one, per head [K], from values of its observation [K, A]."""
+    return jax.lax.stop_gradient(target_q.max(axis=-1) - pick(target_q, action))
+
+
 def mean_error(error: Array, mask: Array) -> Array:
     """Compute the mean absolute error [] of those heads that learn from a transition, by their weights [K]."""
     return jax.lax.stop_gradient(jnp.sum(mask * jnp.abs(error)) / jnp.maximum(jnp.sum(mask), 1e-9))

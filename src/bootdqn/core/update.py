@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bootdqn.core.kernels import OuterProducts, centred_rmsprop
-from bootdqn.core.losses import error_loss, mean_error, pick, td_target
+from bootdqn.core.losses import error_loss, mean_error, pick, shortfall, td_target
 from bootdqn.core.networks import QNetwork, StackedLinear, StackedTable, trained_part, with_fixed_part
 from bootdqn.types import Params, Transition, UpdateMetrics
 
@@ -45,13 +45,18 @@ def make_gradient(
     """
 
     def losses_of(
-        q: Array, next_q: Array, next_target_q: Array, transition: Transition
+        q: Array, next_q: Array, next_target_q: Array, target_q: Array | None, transition: Transition
     ) -> tuple[Array, Array, Array | None]:
-        """Compute the losses and the predicted values of all heads [K] for one transition, and its error []."""
+        """Compute the losses and the predicted values of all heads [K] for one transition, and its error [].
+
+        `target_q` are the target network's values [K, A] of the observation, where there is an action gap.
+        """
         predicted = pick(q, transition.action)
         clips = config.clip_rewards and not config.clips_before_storing
         reward = jnp.clip(transition.reward, -1, 1) if clips else transition.reward
         target = td_target(reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
+        if target_q is not None:
+            target -= config.action_gap * shortfall(target_q, transition.action)
         error = mean_error(target - predicted, transition.mask) if config.prioritised else None
         return transition.mask * error_loss(target - predicted, config.loss), predicted, error
 
@@ -70,11 +75,16 @@ def make_gradient(
             def of_one(transition: Transition) -> tuple[Array, Array, Array | None]:
                 q = online(transition.obs)
                 next_q = jax.lax.stop_gradient(online(transition.next_obs)) if config.double_q else jnp.zeros(())
-                return losses_of(q, next_q, target(transition.next_obs), transition)
+                target_q = target(transition.obs) if config.action_gap else None
+                return losses_of(q, next_q, target(transition.next_obs), target_q, transition)
 
             return total(*jax.vmap(of_one)(batch))
 
         return jax.grad(loss, has_aux=True)(trained_part(params))
+
+    def values_of_batch(network: QNetwork, obs: Array) -> Array:
+        y = network.layers[0].of_batch(network.features_of_batch(obs))
+        return network.with_priors(jax.vmap(network.values_above)(y), obs)
 
     def by_batch(params: Params, target_params: Params, batch: Transition) -> tuple[Params, Reported]:
         """Compute the gradient with the heads' first layer as products, or as a lookup, of the whole batch.
@@ -97,13 +107,13 @@ def make_gradient(
             next_q = online.with_priors(jax.vmap(online.values_above)(y[size:]), batch.next_obs)
         else:
             y, next_q = first.of_batch(features), jnp.zeros(size)
-        y_target = target.layers[0].of_batch(target.features_of_batch(batch.next_obs))
-        next_target_q = target.with_priors(jax.vmap(target.values_above)(y_target), batch.next_obs)
+        next_target_q = values_of_batch(target, batch.next_obs)
+        target_q = values_of_batch(target, batch.obs) if config.action_gap else None
 
         def loss(above: list[StackedLinear], y: Array) -> tuple[Array, Reported]:
             q = jax.vmap(replace(online, layers=(first, *above)).values_above)(y)
             q = online.with_priors(q, batch.obs)
-            return total(*jax.vmap(losses_of)(q, next_q, next_target_q, batch))
+            return total(*jax.vmap(losses_of)(q, next_q, next_target_q, target_q, batch))
 
         (above, left), reported = jax.grad(loss, argnums=(0, 1), has_aux=True)(above, y[:size])
         trunk, weight = params.trunk, Rows(features, left)
