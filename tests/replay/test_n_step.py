@@ -19,14 +19,9 @@ EXAMPLE = Transition(*map(jnp.asarray, (0, 0, 0.0, 0.0, 0, jnp.zeros(2))))
 
 def transition(number: int, discount: float = GAMMA) -> Transition:
     """A transition whose every field tells its number."""
-    return Transition(
-        np.int32(number),
-        np.int32(number % 3),
-        np.float32(number),
-        np.float32(discount),
-        np.int32(number + 1),
-        np.array([number, -number], np.float32),
-    )  # type: ignore[arg-type]
+    n, x = np.int32, np.float32
+    mask = np.array([number, -number], np.float32)
+    return Transition(n(number), n(number % 3), x(number), x(discount), n(number + 1), mask)  # type: ignore[arg-type]
 
 
 def summed(episode: list[Transition], first: int, n_steps: int) -> tuple:

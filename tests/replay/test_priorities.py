@@ -207,7 +207,10 @@ def test_pictures_are_drawn_by_the_errors_of_their_last_update(monkeypatch):
 
 def test_priorities_reach_the_agent_of_every_encoding():
     """Errors come out of both ways to the gradient: by transition, and by the batch."""
-    for encoding, obs in ((Encoding("one_hot", 6), np.arange(4, dtype=np.int32)), (Encoding("vector", 3), np.ones((4, 3), np.float32))):
+    for encoding, obs in (
+        (Encoding("one_hot", 6), np.arange(4, dtype=np.int32)),
+        (Encoding("vector", 3), np.ones((4, 3), np.float32)),
+    ):
         config, _ = small_agent(priority_exponent=0.5, sparse_step=True, batch_size=4)
         agent = compiled_agent(config, encoding, 2)
         action, reward = np.zeros(4, np.int32), np.arange(4, dtype=np.float32)

@@ -54,8 +54,7 @@ PEERS_CONFIG = AgentConfig(
     learning_period_steps=1,
     target_period_updates=4,
 )
-"""The defaults of bsuite's `boot_dqn` with its prior networks, but with masks; and our sparse step, which is a way to
-compute the same update of the rows that a batch reads."""
+"""The defaults of bsuite's `boot_dqn`, with its prior networks, but with masks; and our sparse step."""
 PEERS_SIZES = {20: True, 50: True, 100: False}
 """Sizes of DeepSea, and whether bsuite's agent is timed there."""
 TABULAR_SEEDS = 10

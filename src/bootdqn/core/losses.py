@@ -36,7 +36,7 @@ def td_target(reward: Array, discount: Array, next_q: Array, next_target_q: Arra
 
 
 def shortfall(target_q: Array, action: Array) -> Array:
-    """Compute by how much an action falls behind the best one, per head [K], from values of its observation [K, A]."""
+    """Compute by how much an action falls behind the best per head [K], from values of one observation [K, A]."""
     return jax.lax.stop_gradient(target_q.max(axis=-1) - pick(target_q, action))
 
 

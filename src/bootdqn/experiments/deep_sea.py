@@ -12,7 +12,14 @@ from bootdqn.core.config import AGENTS
 from bootdqn.envs.deep_sea import DeepSea
 from bootdqn.envs.registry import make_env
 from bootdqn.experiments.engine.experiment import Context, CsvRow, Preset, ResultRow, Trial
-from bootdqn.experiments.shared.learning_tables import episode_limit, labelled_series, largest_solved, times_table
+from bootdqn.experiments.shared.learning_tables import (
+    describe_scaling,
+    episode_limit,
+    labelled_series,
+    largest_solved,
+    number,
+    times_table,
+)
 from bootdqn.experiments.shared.learning_time import History, learning_experiment, train_until
 from bootdqn.plots.times import Panel, save_times_to_learn
 from bootdqn.runs.config import RunConfig
@@ -94,13 +101,18 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     save_times_to_learn(stem, title, [panel], cap=episode_limit(rows), ylabel="episodes to solve")
     scores = ", ".join(f"{name} {_score(group):.2f}" for name, group in groups.items())
     solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
+    firsts = labelled_series(groups, _size, lambda row: number(row["first_optimal_episode"]))
     return "\n".join(
         [
             "Episode at which bsuite calls a size solved; a dash where it does not.",
             "",
             times_table("N", series),
             "",
-            f"bsuite's score over these sizes: {scores}. Largest size solved: {solved}.",
+            f"bsuite's score over its sizes: {scores}. Largest size solved: {solved}.",
+            *(
+                f"\n{s.label}, until the first episode that was not bad: {describe_scaling(s.times, 0)}"
+                for s in firsts
+            ),
         ]
     )
 
@@ -114,8 +126,8 @@ def _solved_at(row: CsvRow) -> float | None:
 
 
 def _score(rows: list[CsvRow]) -> float:
-    """Return bsuite's score, which has one seed per size: of several, the first."""
-    first = [row for row in rows if row["seed"] == "0"]
+    """Return bsuite's score, which has one seed per size, of several the first, and no size above 50."""
+    first = [row for row in rows if row["seed"] == "0" and _size(row) <= SIZES["paper"][-1]]
     return deep_sea_score({_size(row): (bool(int(row["solved"])), int(row["episodes"])) for row in first})
 
 

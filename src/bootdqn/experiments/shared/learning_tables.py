@@ -98,15 +98,19 @@ def largest_solved(series: Series) -> str:
     return text if unbroken and unbroken[-1] == solved[-1] else f"{text} without a gap, {solved[-1]:g} with"
 
 
-def describe_scaling(times: Times) -> str:
-    """Fit a power and an exponential law to the episodes that learning took beyond the least possible 99.
+def describe_scaling(times: Times, floor: int = _FLOOR) -> str:
+    """Fit a power and an exponential law to the episodes that learning took beyond the least possible.
 
     Sizes from the first one that a seed did not learn are left out, because the seeds that were quick enough to
     learn there are no fair sample.
+
+    Args:
+        times: the times to learn, by size.
+        floor: the least possible time, which is what the paper's definition has.
     """
     failed = [size for size, seeds in times.items() if None in seeds]
     points = [
-        (size, time - _FLOOR)
+        (size, time - floor)
         for size, seeds in times.items()
         for time in seeds
         if time is not None and size < min(failed, default=np.inf)
@@ -115,7 +119,7 @@ def describe_scaling(times: Times) -> str:
     if len(sizes) < 3:
         return "learned by every seed at too few sizes to fit a law of growth."
     upper = [point for point in points if point[0] >= sizes[len(sizes) // 2]]
-    parts = [f"episodes beyond {_FLOOR} for {_laws(points)}"]
+    parts = [f"episodes{f' beyond {floor}' if floor else ''} for {_laws(points)}"]
     if len({size for size, _ in upper}) >= 3:
         parts.append(f"for the upper half, {_laws(upper)}")
     return "; ".join(parts) + "."
