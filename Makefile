@@ -23,7 +23,7 @@ $(READY): pyproject.toml
 	fi
 	@touch $(READY)
 
-demo: $(READY)  ## four agents on a chain that needs deep exploration, in a few minutes
+demo: $(READY)  ## four agents on a problem that needs deep exploration, in a few minutes
 	$(BIN)/bootdqn demo
 
 test: $(READY)  ## fast tests, in a few minutes
