@@ -16,8 +16,9 @@ def sweep(preset: Preset) -> list[Trial]:
     """Make the trials of every size in both variants with one seed, of more seeds at some, and of larger sizes."""
     more = [(size, seed) for size in _MORE_SEEDS_AT[preset] for seed in range(1, 5)]
     points = [
-        *((size, 0, options) for options in ("", ",stochastic") for size in SIZES[preset]),
+        *((size, 0, "") for size in SIZES[preset]),
         *((*pair, "") for pair in more),
+        *((size, 0, ",stochastic") for size in SIZES[preset]),
         *((size, 0, "") for size in _LARGER[preset]),
         *((*pair, ",stochastic") for pair in more),
     ]
