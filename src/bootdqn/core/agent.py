@@ -39,7 +39,7 @@ from bootdqn.core.policies import (
     summarise_belief,
     upper_bounds,
 )
-from bootdqn.core.update import copy_to_target, has_table, make_gradient, make_optimizer
+from bootdqn.core.update import has_table, make_gradient, make_learner_step
 from bootdqn.errors import require
 from bootdqn.types import Agent, Belief, Encoding, Learner, Params, Transition, UpdateMetrics
 
@@ -139,7 +139,7 @@ def make_agent(
         used = (why_not() if kernels else "not asked for") or "compiled"
     network = make_network(config, encoding, num_actions, trunk, kernels=used == "compiled")
     static = _static_part(network)
-    optimizer = make_optimizer(config, table=has_table(static))
+    learner_step = make_learner_step(config, table=has_table(static))
     find_gradient = make_gradient(config, static, kernels=used == "compiled")
 
     def values(params: Params, obs: Array) -> Array:
@@ -148,7 +148,7 @@ def make_agent(
     def init(key: Array) -> Learner:
         params = eqx.filter(network(key), eqx.is_inexact_array)
         trained = trained_part(params)
-        return Learner(params, jax.tree.map(jnp.copy, trained), optimizer.init(trained), jnp.int32(0))
+        return Learner(params, jax.tree.map(jnp.copy, trained), learner_step.init(trained), jnp.int32(0))
 
     def fit(params: Params, observations: Array, low: Array, high: Array) -> Params:
         network = eqx.combine(params, static)
@@ -201,12 +201,10 @@ def make_agent(
 
     def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics, Array | None]:
         gradient, (metrics, errors) = find_gradient(learner.params, learner.target_params, batch)
-        trained, opt_state = optimizer.step(trained_part(learner.params), learner.opt_state, gradient)
         updates = learner.updates + 1
-        target_params = jax.lax.cond(
-            updates % config.target_period_updates == 0,
-            lambda: copy_to_target(trained, learner.target_params, opt_state),
-            lambda: learner.target_params,
+        copies = updates % config.target_period_updates == 0
+        trained, target_params, opt_state = learner_step.step(
+            trained_part(learner.params), learner.target_params, learner.opt_state, gradient, copies
         )
         params = with_fixed_part(trained, learner.params)
         return Learner(params, target_params, opt_state, updates), metrics, errors

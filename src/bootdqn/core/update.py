@@ -154,6 +154,16 @@ class Optimizer(NamedTuple):
     """(params, state, gradient) -> both after a step."""
 
 
+class LearnerStep(NamedTuple):
+    """What an update does with its gradient, as two pure functions."""
+
+    init: Callable[[Params], Any]
+    """(params) -> the optimizer's state before the first step."""
+    step: Callable[[Params, Params, Any, Params, Array], tuple[Params, Params, Any]]
+    """(params, target params, state, gradient, whether to copy) -> parameters, target parameters and state after a
+    step of the optimizer; where parameters are copied, the target's equal the new ones."""
+
+
 class Moments(NamedTuple):
     """The state of centred RMSProp: running means, with a number for every parameter."""
 
@@ -163,16 +173,29 @@ class Moments(NamedTuple):
     """Running means of the squared gradient."""
 
 
-def make_optimizer(config: AgentConfig, *, table: bool = False) -> Optimizer:
-    """Make the optimizer that a configuration names: Adam, or the original DQN's centred RMSProp.
+def make_learner_step(config: AgentConfig, *, table: bool) -> LearnerStep:
+    """Make the step that a configuration describes, and the copy to the target network.
 
     Args:
         config: the agent's configuration.
         table: whether heads look up their first layer, so that a step may be sparse.
     """
-    if config.optimizer == "rmsprop":
-        return _make_rmsprop(config)
-    return _make_sparse_adam(config) if config.sparse_step and table else _make_adam(config)
+    if config.sparse_step and table:
+        return _make_sparse_step(config)
+    optimizer = make_optimizer(config)
+
+    def step(
+        params: Params, target_params: Params, state: Any, gradient: Params, copies: Array
+    ) -> tuple[Params, Params, Any]:
+        params, state = optimizer.step(params, state, gradient)
+        return params, jax.lax.cond(copies, lambda: params, lambda: target_params), state
+
+    return LearnerStep(optimizer.init, step)
+
+
+def make_optimizer(config: AgentConfig) -> Optimizer:
+    """Make the optimizer that a configuration names: Adam, or the original DQN's centred RMSProp."""
+    return _make_rmsprop(config) if config.optimizer == "rmsprop" else _make_adam(config)
 
 
 def _make_adam(config: AgentConfig) -> Optimizer:
@@ -199,7 +222,7 @@ class SparseState(NamedTuple):
     """Rows that were changed by each of the last steps [target period, N]; S where there was none."""
 
 
-def _make_sparse_adam(config: AgentConfig) -> Optimizer:
+def _make_sparse_step(config: AgentConfig) -> LearnerStep:
     """Make Adam that changes only those rows of the heads' table that a batch read.
 
     Adam moves a row on for some twenty steps after its last gradient. Here it makes all of that way at once: rows
@@ -220,38 +243,49 @@ def _make_sparse_adam(config: AgentConfig) -> Optimizer:
         rest, table = apart(params)
         return SparseState(adam.init(rest), jnp.zeros_like(table), jnp.full(shape, len(table), jnp.int32))
 
-    def step(params: Params, state: SparseState, gradient: Params) -> tuple[Params, SparseState]:
-        (rest, table), (rest_gradient, rows) = apart(params), apart(gradient)
+    def step(
+        params: Params, target_params: Params, state: SparseState, gradient: Params, copies: Array
+    ) -> tuple[Params, Params, SparseState]:
+        (rest, table), (rest_target, target_table) = apart(params), apart(target_params)
+        rest_gradient, rows = apart(gradient)
         rest, adam_state = adam.step(rest, state.adam, rest_gradient)
         count = adam_state[0].count
-        table, nu, index = _changed_rows(table, state.nu, rows, count, config.learning_rate)
+        index, changed, nu = _changed_rows(table, state.nu, rows, count, config.learning_rate)
         touched = state.touched.at[count % len(state.touched)].set(index)
-        return together(rest, table), SparseState(adam_state, nu, touched)
 
-    return Optimizer(init, step)
+        def copied() -> tuple[Params, Array, Array]:
+            # Only rows that differ: first as they were before this step, then those that it changed.
+            before = table.at[touched.ravel()].get(mode="fill", fill_value=0)
+            target = target_table.at[touched.ravel()].set(before, mode="drop")
+            return rest, target.at[index].set(changed, mode="drop"), 0.0 * before[0, 0, 0]
+
+        rest_target, target_table, read = jax.lax.cond(
+            copies, copied, lambda: (rest_target, target_table, jnp.float32(0))
+        )
+        # The table is changed in place, as all that reads it has come before; else XLA copies it at every step.
+        table = table.at[index].set(changed + read, mode="drop")
+        return together(rest, table), together(rest_target, target_table), SparseState(adam_state, nu, touched)
+
+    return LearnerStep(init, step)
 
 
 def _changed_rows(
     table: Array, nu: Array, gradient: Rows, count: Array, rate: float
 ) -> tuple[Array, Array, Array]:
-    """Take a step of Adam without momentum in the rows that a batch read; also returns their indices [N]."""
+    """Take a step of Adam without momentum in the rows that a batch read.
+
+    Returns:
+        Indices of these rows [N], beyond the table where one is there already; what they become [N, K, out]; and
+        the running means of all rows.
+    """
     index, size = gradient.indices, len(gradient.indices)
     first = jnp.argmax(index[:, None] == index[None], axis=1)  # where a row was first read
     total = jnp.zeros_like(gradient.values).at[first].add(gradient.values)
     index = jnp.where(first == jnp.arange(size), index, len(table))  # beyond the table: neither read nor written
     squares = _B2 * nu.at[index].get(mode="fill", fill_value=0) + (1 - _B2) * jnp.square(total)
     change = -rate * total / (jnp.sqrt(squares / (1 - _B2 ** count.astype(jnp.float32))) + _EPSILON)
-    return table.at[index].add(change, mode="drop"), nu.at[index].set(squares, mode="drop"), index
-
-
-def copy_to_target(params: Params, target_params: Params, opt_state: Any) -> Params:
-    """Return target parameters that equal the online ones; of a table, only rows that differ are copied."""
-    if not isinstance(opt_state, SparseState):
-        return params
-    (first, *above), index = params.layers, opt_state.touched.ravel()
-    rows = first.weight.at[index].get(mode="fill", fill_value=0)
-    table = target_params.layers[0].weight.at[index].set(rows, mode="drop")
-    return replace(params, layers=(replace(first, weight=table), *above))
+    changed = table.at[index].get(mode="fill", fill_value=0) + change
+    return index, changed, nu.at[index].set(squares, mode="drop")
 
 
 def _make_rmsprop(config: AgentConfig) -> Optimizer:
