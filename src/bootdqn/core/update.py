@@ -259,11 +259,12 @@ def _make_sparse_step(config: AgentConfig) -> LearnerStep:
             target = target_table.at[touched.ravel()].set(before, mode="drop")
             return rest, target.at[index].set(changed, mode="drop"), 0.0 * before[0, 0, 0]
 
-        rest_target, target_table, read = jax.lax.cond(
+        rest_target, target_table, zero = jax.lax.cond(
             copies, copied, lambda: (rest_target, target_table, jnp.float32(0))
         )
-        # The table is changed in place, as all that reads it has come before; else XLA copies it at every step.
-        table = table.at[index].set(changed + read, mode="drop")
+        # Adding this zero lets the table change only once it has been copied from. It then changes in place; else
+        # XLA keeps a copy of all of it at every step.
+        table = table.at[index].set(changed + zero, mode="drop")
         return together(rest, table), together(rest_target, target_table), SparseState(adam_state, nu, touched)
 
     return LearnerStep(init, step)

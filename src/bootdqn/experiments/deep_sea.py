@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -101,7 +102,6 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     save_times_to_learn(stem, title, [panel], cap=episode_limit(rows), ylabel="episodes to solve")
     scores = ", ".join(f"{name} {_score(group):.2f}" for name, group in groups.items())
     solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
-    firsts = labelled_series(groups, _size, lambda row: number(row["first_optimal_episode"]))
     return "\n".join(
         [
             "Episode at which bsuite calls a size solved; a dash where it does not.",
@@ -109,12 +109,17 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
             times_table("N", series),
             "",
             f"bsuite's score over its sizes: {scores}. Largest size solved: {solved}.",
-            *(
-                f"\n{s.label}, until the first episode that was not bad: {describe_scaling(s.times, 0)}"
-                for s in firsts
-            ),
+            "",
+            f"Deterministic, to the first episode that reached the reward: {_growth(groups)}",
         ]
     )
+
+
+def _growth(groups: Mapping[str, Sequence[CsvRow]]) -> str:
+    """Describe how many episodes it takes to find the reward, by size."""
+    rows = {name: group for name, group in groups.items() if name == "deterministic"}
+    series = labelled_series(rows, _size, lambda row: number(row["first_optimal_episode"]))
+    return describe_scaling(series[0].times if series else {}, 0)
 
 
 def _size(row: CsvRow) -> int:
