@@ -170,9 +170,8 @@ def _draw_shares(axes: Axes, xray: Xray) -> None:
     axes.set_xlabel("head")
     axes.set_ylabel("share, %")
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend
-    axes.legend(
-        [axes.containers[0], axes.containers[1]], ["steps (gray)", f"{what} (colour, counted)"], fontsize=8
-    )
+    labels = ["steps (gray)", f"{what} (colour, counted)"]
+    axes.legend([axes.containers[0], axes.containers[1]], labels, loc="upper right", fontsize=8)
 
 
 def _draw_best_episodes(axes: Axes, xray: Xray) -> None:
