@@ -18,15 +18,19 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 LONGEST = (
-    *("test_learning", "test_docs", "cluster", "test_experiments", "test_agent", "test_regression", "test_priors"),
-    *(
-        "test_tabular_chains",
-        "test_tabular_agents",
-        "test_atari",
-        "test_networks",
-        "test_conv_trunk",
-        "test_watch",
-    ),
+    "test_learning",
+    "test_docs",
+    "cluster",
+    "test_experiments",
+    "test_agent",
+    "test_regression",
+    "test_priors",
+    "test_tabular_chains",
+    "test_tabular_agents",
+    "test_atari",
+    "test_networks",
+    "test_conv_trunk",
+    "test_watch",
 )
 """Groups of tests that take longest: they are begun first, so that no process waits long for another."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -102,24 +101,24 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
     save_times_to_learn(stem, title, [panel], cap=episode_limit(rows), ylabel="episodes to solve")
     scores = ", ".join(f"{name} {_score(group):.2f}" for name, group in groups.items())
     solved = ", ".join(f"{s.label} {largest_solved(s)}" for s in series)
+    growth = _growth(groups.get("deterministic", []))
     return "\n".join(
         [
             "Episode at which bsuite calls a size solved; a dash where it does not.",
             "",
             times_table("N", series),
             "",
-            f"bsuite's score over its sizes: {scores}. Largest size solved: {solved}.",
+            f"bsuite's score over these sizes: {scores}. Largest size solved: {solved}.",
             "",
-            f"Deterministic, to the first episode that reached the reward: {_growth(groups)}",
+            f"Deterministic, to the first episode that reached the reward: {growth}",
         ]
     )
 
 
-def _growth(groups: Mapping[str, Sequence[CsvRow]]) -> str:
+def _growth(rows: list[CsvRow]) -> str:
     """Describe how many episodes it takes to find the reward, by size."""
-    rows = {name: group for name, group in groups.items() if name == "deterministic"}
-    series = labelled_series(rows, _size, lambda row: number(row["first_optimal_episode"]))
-    return describe_scaling(series[0].times if series else {}, 0)
+    [series] = labelled_series({"": rows}, _size, lambda row: number(row["first_optimal_episode"]))
+    return describe_scaling(series.times, floor=0)
 
 
 def _size(row: CsvRow) -> int:
@@ -131,8 +130,8 @@ def _solved_at(row: CsvRow) -> float | None:
 
 
 def _score(rows: list[CsvRow]) -> float:
-    """Return bsuite's score, which has one seed per size, of several the first, and no size above 50."""
-    first = [row for row in rows if row["seed"] == "0" and _size(row) <= SIZES["paper"][-1]]
+    """Return bsuite's score, which has one seed per size: of several, the first."""
+    first = [row for row in rows if row["seed"] == "0"]
     return deep_sea_score({_size(row): (bool(int(row["solved"])), int(row["episodes"])) for row in first})
 
 

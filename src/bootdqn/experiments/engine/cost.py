@@ -74,8 +74,8 @@ def _update_flops(config: AgentConfig, layers: Sequence[int]) -> int:
 
     There is a forward pass of the online network at the observation, one of the target network at the next one,
     with the double-Q target one of the online network there, and with an action gap one of the target network at
-    the observation. Backward there are two products per layer, one
-    for the weights and one for the layer's input, which the first layer does not need.
+    the observation. Backward there are two products per layer, one for the weights and one for the layer's input,
+    which the first layer does not need.
     """
     forward = 2 + config.double_q + (config.action_gap > 0)
     return 2 * config.batch_size * ((forward + 2) * sum(layers) - layers[0])
