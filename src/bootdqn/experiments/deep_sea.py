@@ -108,7 +108,7 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
             "",
             times_table("N", series),
             "",
-            f"bsuite's score over these sizes: {scores}. Largest size solved: {solved}.",
+            f"bsuite's score over sizes to {SIZES['paper'][-1]}: {scores}. Largest size solved: {solved}.",
             "",
             f"Deterministic, to the first episode that reached the reward: {growth}",
         ]
@@ -130,8 +130,8 @@ def _solved_at(row: CsvRow) -> float | None:
 
 
 def _score(rows: list[CsvRow]) -> float:
-    """Return bsuite's score, which has one seed per size: of several, the first."""
-    first = [row for row in rows if row["seed"] == "0"]
+    """Return bsuite's score, over its own sizes with one seed each: of several, the first."""
+    first = [row for row in rows if row["seed"] == "0" and _size(row) <= SIZES["paper"][-1]]
     return deep_sea_score({_size(row): (bool(int(row["solved"])), int(row["episodes"])) for row in first})
 
 

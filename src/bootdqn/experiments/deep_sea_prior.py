@@ -1,4 +1,4 @@
-"""bsuite's DeepSea, deterministic, with randomised priors in place of wide output biases."""
+"""bsuite's DeepSea in both variants, and larger seas, with randomised priors in place of wide output biases."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ from bootdqn.experiments.deep_sea import SIZES, plot, run, size_trial
 from bootdqn.experiments.engine.experiment import Preset, Trial
 from bootdqn.experiments.shared.learning_time import learning_experiment
 
-_MORE_SEEDS_AT: dict[Preset, tuple[int, ...]] = {"smoke": (), "quick": (10,), "paper": (20, 30)}
-"""The sizes that have five seeds, where bsuite has one."""
+_MORE_SEEDS_AT: dict[Preset, tuple[int, ...]] = {"smoke": (), "quick": (10,), "paper": (20, 30, 40, 50)}
+"""The deterministic sizes that have five seeds, where bsuite has one."""
+_LARGER: dict[Preset, tuple[int, ...]] = {"smoke": (), "quick": (12,), "paper": (60, 80, 100)}
+"""The deterministic sizes beyond bsuite's."""
 
 
 def sweep(preset: Preset) -> list[Trial]:
-    """Make the trials of every size with one seed, and then those of four more seeds at some sizes."""
-    more = [(size, seed) for size in _MORE_SEEDS_AT[preset] for seed in range(1, 5)]
-    pairs = [*((size, 0) for size in SIZES[preset]), *more]
-    return [size_trial(preset, size, "boot-prior", seed=seed) for size, seed in pairs]
+    """Make the trials of bsuite's sizes with one seed, then more seeds at some of them, then larger sizes."""
+    variants = [(size, options, 0) for options in ("", ",stochastic") for size in SIZES[preset]]
+    more = [(size, "", seed) for size in _MORE_SEEDS_AT[preset] for seed in range(1, 5)]
+    larger = [(size, "", 0) for size in _LARGER[preset]]
+    return [
+        size_trial(preset, size, "boot-prior", options=options, seed=seed)
+        for size, options, seed in (*variants, *more, *larger)
+    ]
 
 
 EXPERIMENT = learning_experiment(
     name="deep-sea-prior",
-    summary="bsuite's DeepSea by the agent with randomised priors",
+    summary="bsuite's DeepSea, and sizes to 100, by the agent with randomised priors",
     sweep=sweep,
     plot=plot,
     run=run,
