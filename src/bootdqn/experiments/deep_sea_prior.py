@@ -13,13 +13,15 @@ _LARGER: dict[Preset, tuple[int, ...]] = {"smoke": (), "quick": (12,), "paper": 
 
 
 def sweep(preset: Preset) -> list[Trial]:
-    """Make the trials of bsuite's sizes with one seed, then more seeds at some of them, then larger sizes."""
-    variants = [(size, options, 0) for options in ("", ",stochastic") for size in SIZES[preset]]
-    more = [(size, "", seed) for size in _MORE_SEEDS_AT[preset] for seed in range(1, 5)]
-    larger = [(size, "", 0) for size in _LARGER[preset]]
+    """Make the trials of bsuite's sizes with one seed, more seeds at some of them, and those of larger sizes."""
+    deterministic = [
+        *((size, 0) for size in SIZES[preset]),
+        *((size, seed) for size in _MORE_SEEDS_AT[preset] for seed in range(1, 5)),
+        *((size, 0) for size in _LARGER[preset]),
+    ]
     return [
-        size_trial(preset, size, "boot-prior", options=options, seed=seed)
-        for size, options, seed in (*variants, *more, *larger)
+        *(size_trial(preset, size, "boot-prior", seed=seed) for size, seed in deterministic),
+        *(size_trial(preset, size, "boot-prior", options=",stochastic") for size in SIZES[preset]),
     ]
 
 
