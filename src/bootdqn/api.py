@@ -154,15 +154,15 @@ class BootstrappedDQN:
 
         Args:
             obs: as the environment returns it, or a batch as vector environments return it.
-            policy: what most heads prefer, what is best on average over heads, or what one head prefers.
+            policy: what most heads that vote prefer, what is best on average over heads, or what one head prefers.
             head: which one, for `policy="head"`.
-            abstain_below: give the action -1 where fewer than this share of the heads prefer the favourite.
+            abstain_below: give the action -1 where fewer than this share of the votes are for the favourite.
             seed: of how ties are broken.
 
         Returns:
             The action, an integer or an array [N] of them; and the belief, with a leading axis [N] for a batch.
         """
-        number, num_heads = self._policy_number(policy, head), self.config.deep.num_heads
+        number = self._policy_number(policy, head)
         require(0 <= abstain_below <= 1, f"abstain_below must be 0 to 1, got {abstain_below}")
         network = self._network
         is_batch = network.observations.is_batch(obs)
@@ -172,7 +172,7 @@ class BootstrappedDQN:
         numbers = np.full(len(rows), number, np.int32)
         chosen, belief = network.chooser(self.params, keys, rows, numbers, 0, 0.0)
         belief = jax.tree.map(np.asarray, belief)
-        divided = belief.votes.max(axis=1) / num_heads < abstain_below
+        divided = belief.votes.max(axis=1) / self.config.deep.num_voters < abstain_below
         actions = np.where(divided, ABSTAIN, np.asarray(chosen) + network.first_action)
         if is_batch:
             return actions, belief

@@ -57,7 +57,7 @@ class Belief(NamedTuple):
     std: Array
     """Standard deviation over heads of the value of every action [A]."""
     votes: Array
-    """How many heads prefer each action [A]; a head with tied actions splits its vote."""
+    """How many heads prefer each action [A], of those that vote; a head with tied actions splits its vote."""
     entropy: Array
     """Entropy of the vote shares in nats: 0 when all heads agree."""
 
@@ -85,16 +85,17 @@ class Agent(NamedTuple):
     """(key, params) -> the head that is followed for an episode."""
     keep_head: Callable[[Array, Array], Array]
     """(key of acting, head) -> the head to follow from this step on, which is another where heads are redrawn."""
-    note_return: Callable[[Params, Array, Array], Params]
-    """(params, head, return of an episode in which it was followed) -> params by which heads are drawn."""
+    note_return: Callable[[Params, Array, Array, Array], Params]
+    """(params, head, return of an episode in which it was followed, largest return from one of its steps on) ->
+    params by which heads are drawn and values are bounded."""
     act: Callable[[Array, Params, Array, Array, Array | None], Array]
     """(key, params, committed head, obs, epsilon) -> action; epsilon is None for no random actions."""
     greedy: Callable[[Array, Params, Array], Array]
     """(key, params, obs) -> action by majority vote, without dithering: the evaluation policy."""
     draw_mask: Callable[[Array], Array]
     """(key) -> bootstrap weights [K]."""
-    epsilon: Callable[[Array], Array]
-    """(env step) -> probability of a uniformly random action."""
+    epsilon: Callable[[Array, Array], Array]
+    """(env step, committed head) -> probability of a uniformly random action."""
     update: Callable[[Learner, Transition], tuple[Learner, UpdateMetrics, Array | None]]
     """(learner, batch of transitions [N, ...]) -> (learner, metrics, mean absolute errors [N] of the heads that
     learn from each transition, or None where replay has no priorities), without randomness."""

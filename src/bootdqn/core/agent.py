@@ -99,7 +99,8 @@ def make_network(
         if scales:
             inputs = InputScale(jnp.zeros(encoding.size), jnp.ones(encoding.size))
         returns = jnp.full(config.num_heads, NOT_FOLLOWED) if config.head_candidates > 1 else None
-        return QNetwork(encoding, shared, heads, scale, config.dueling, prior, inputs, returns)
+        best_rest = jnp.float32(0) if config.bound_values else None
+        return QNetwork(encoding, shared, heads, scale, config.dueling, prior, inputs, returns, best_rest)
 
     return network
 
@@ -141,6 +142,7 @@ def make_agent(
     static = _static_part(network)
     learner_step = make_learner_step(config, table=has_table(static))
     find_gradient = make_gradient(config, static, kernels=used == "compiled")
+    some_explore = config.num_explorers < config.num_heads
 
     def values(params: Params, obs: Array) -> Array:
         return eqx.combine(params, static)(obs)
@@ -175,11 +177,14 @@ def make_agent(
         redraw = jax.random.uniform(coin_key) < config.redraw_probability
         return jnp.where(redraw, draw_any_head(head_key), head)
 
+    def votes(q: Array) -> Array:
+        return count_votes(q[-config.num_voters :])
+
     def greedy(key: Array, params: Params, obs: Array) -> Array:
-        return random_argmax(key, count_votes(values(params, obs)))
+        return random_argmax(key, votes(values(params, obs)))
 
     scores_of_all: dict[str, Callable[[Array], Array]] = {
-        "vote": count_votes,
+        "vote": votes,
         "ucb": lambda q: upper_bounds(q, config.bound_width),
         "ids": lambda q: -information_ratios(q, config.bound_width, config.return_noise),
     }
@@ -188,6 +193,9 @@ def make_agent(
         head_key, tie_key, dither_key = jax.random.split(key, 3)
         if config.acting in scores_of_all:
             scores = scores_of_all[config.acting](values(params, obs))
+        elif some_explore:
+            q = values(params, obs)
+            scores = jnp.where(head < config.num_explorers, q[head], votes(q))
         else:
             followed = head if config.acting == "committed_head" else draw_any_head(head_key)
             scores = eqx.combine(params, static).head(followed, obs)
@@ -196,8 +204,9 @@ def make_agent(
             return action  # without the random numbers that would not be used
         return epsilon_greedy(dither_key, action, epsilon, num_actions)
 
-    def epsilon(step: Array) -> Array:
-        return linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_anneal_steps)
+    def epsilon(step: Array, head: Array) -> Array:
+        fading = linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_anneal_steps)
+        return jnp.where(head < config.num_explorers, config.epsilon_end, fading) if some_explore else fading
 
     def update(learner: Learner, batch: Transition) -> tuple[Learner, UpdateMetrics, Array | None]:
         gradient, (metrics, errors) = find_gradient(learner.params, learner.target_params, batch)
@@ -210,7 +219,7 @@ def make_agent(
         return Learner(params, target_params, opt_state, updates), metrics, errors
 
     def belief(params: Params, obs: Array) -> Belief:
-        return summarise_belief(values(params, obs))
+        return summarise_belief(values(params, obs), config.num_voters)
 
     draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
     return Agent(

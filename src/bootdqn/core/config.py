@@ -31,8 +31,12 @@ class AgentConfig:
     """Standard deviation over observations, in units of value, of the fixed random function that is added to the
     values of every head; 0 for none."""
     prior_range: float = 1.0
-    """Ratio of that standard deviation in the first head to that in the last; those between differ by equal
-    factors. Heads with little prior learn what rewards say while others still look for more."""
+    """Ratio of that standard deviation in the first head to that in the last that has a prior; those between
+    differ by equal factors. Heads with little prior learn what rewards say while others still look for more."""
+    explorer_share: float = 1.0
+    """Share of heads that explore, the first ones. They alone have priors, and random actions at the rate of
+    epsilon_end. The others believe what rewards say: where one of them is followed, they act by majority, with
+    random actions that fade, and they alone vote in evaluations and beliefs."""
     scale_inputs: bool = False
     """Whether vectors and bytes are scaled, by the bounds of their space or by random play before training."""
     unit_fan_in: bool = False
@@ -72,6 +76,9 @@ class AgentConfig:
     """Discount factor gamma of future rewards."""
     double_q: bool = True
     """Whether the online network chooses the next action, which the target network values."""
+    bound_values: bool = False
+    """Whether targets take no next value to be more than the best rest of an episode so far and two standard
+    deviations of the head's prior. Without, what heads hope for can add up over steps, in loops without end."""
     action_gap: float = 0.0
     """Share, below 1, of how far an action falls behind the best one that is taken off its target (advantage
     learning). Actions then differ by up to 1 / (1 - share) times as much, and the best stays the best: where most
@@ -123,6 +130,12 @@ class AgentConfig:
         require_known("optimizer", self.optimizer, get_args(Optimizer))
         p = self.mask_probability
         require(0 < p <= 1, f"mask_probability must be in (0, 1], got {p}")
+        share = self.explorer_share
+        require(0 < share <= 1, f"explorer_share must be in (0, 1], got {share}")
+        require(
+            share == 1 or self.acting == "committed_head",
+            f"explorer_share is for the acting committed_head, not {self.acting}",
+        )
         require(
             self.acting == "committed_head" or self.redraw_probability == 0,
             f"redraw_probability is for the acting committed_head, not {self.acting}",
@@ -189,10 +202,22 @@ class AgentConfig:
         return reward if noise is None else reward[..., None] + noise
 
     @property
+    def num_explorers(self) -> int:
+        """The number of heads that explore, which are the first ones."""
+        return math.ceil(self.explorer_share * self.num_heads)
+
+    @property
+    def num_voters(self) -> int:
+        """The number of heads that vote, the last ones: those that do not explore, or all where all of them do."""
+        return self.num_heads - self.num_explorers or self.num_heads
+
+    @property
     def prior_scales(self) -> tuple[float, ...]:
         """Standard deviations of the priors of all heads [K]."""
-        steps = max(1, self.num_heads - 1)
-        return tuple(self.prior_scale * self.prior_range ** (-head / steps) for head in range(self.num_heads))
+        count = self.num_explorers
+        steps = max(1, count - 1)
+        scales = (self.prior_scale * self.prior_range ** (-head / steps) for head in range(count))
+        return (*scales, *[0.0] * (self.num_heads - count))
 
     @property
     def dithers(self) -> bool:
@@ -239,19 +264,25 @@ GYM_AGENTS: dict[str, AgentConfig] = {name: replace(agent, **_FOR_GYMNASIUM) for
 GYM_AGENTS["boot-prior"] = replace(
     GYM_AGENTS["boot"],
     initial_spread=0.0,
+    trunk_hidden=(),
+    hidden=(64, 64),
     prior_scale=1.0,
     prior_range=30.0,
+    explorer_share=0.5,
+    bound_values=True,
     scale_inputs=True,
-    head_candidates=5,
+    head_candidates=3,
     epsilon_start=1.0,
     epsilon_end=0.02,
-    epsilon_anneal_steps=5_000,
+    epsilon_anneal_steps=10_000,
     discount=0.98,
-    learning_rate=1e-3,
+    learning_rate=1.5e-3,
+    priority_exponent=0.6,
     target_period_updates=50,
 )
-"""Named configurations for Gymnasium environments, where values are larger and heads share features. `boot-prior`
-has heads that trust their priors and heads that hardly do, and follows those with the better returns."""
+"""Named configurations for Gymnasium environments, where values are larger. Heads share features, but those of
+`boot-prior` do not: half of them explore, which would spoil what the others learn. It follows heads with good
+returns more often, and its other heads act by vote."""
 
 _FOR_ATARI: dict[str, Any] = {
     "trunk_hidden": (),

@@ -21,7 +21,15 @@ def pick(q: Array, action: Array) -> Array:
     return jnp.sum(q * jax.nn.one_hot(actions, q.shape[-1]), axis=-1)
 
 
-def td_target(reward: Array, discount: Array, next_q: Array, next_target_q: Array, *, double_q: bool) -> Array:
+def td_target(
+    reward: Array,
+    discount: Array,
+    next_q: Array,
+    next_target_q: Array,
+    *,
+    double_q: bool,
+    ceiling: Array | None = None,
+) -> Array:
     """Compute what each head should have predicted [K] (paper, equations 1 and 2).
 
     Args:
@@ -30,9 +38,12 @@ def td_target(reward: Array, discount: Array, next_q: Array, next_target_q: Arra
         next_q: online values of the next observation [K, A]; they choose the action when `double_q`.
         next_target_q: target-network values of the next observation [K, A]; head k against its own target.
         double_q: choose by the online network and value by the target network; else maximise the target network.
+        ceiling: the most that each head takes the next observation to be worth [K]; None for no bound.
     """
     chooser = next_q if double_q else next_target_q
-    return jax.lax.stop_gradient(reward + discount * pick(next_target_q, chooser.argmax(axis=-1)))
+    value = pick(next_target_q, chooser.argmax(axis=-1))
+    value = value if ceiling is None else jnp.minimum(value, ceiling)
+    return jax.lax.stop_gradient(reward + discount * value)
 
 
 def shortfall(target_q: Array, action: Array) -> Array:

@@ -228,6 +228,8 @@ class QNetwork(eqx.Module):
     """The fixed scale of what the trunk reads; None for none."""
     returns: Array | None = None
     """What episodes of every head returned lately [K], as `NOT_FOLLOWED` says for none; None where nobody asks."""
+    best_rest: Array | None = None
+    """The largest sum of rewards up to the end of an episode so far, at least 0; None where nobody asks."""
 
     def __call__(self, obs: Array) -> Array:
         """Compute values of all actions under all heads [K, A] for one observation."""
@@ -294,21 +296,25 @@ def dueling_values(of_state: Array, of_actions: Array) -> Array:
 
 def trained_part(params: QNetwork) -> QNetwork:
     """Leave out of parameters what no update changes."""
-    return replace(params, prior=None, inputs=None, returns=None)
+    return replace(params, prior=None, inputs=None, returns=None, best_rest=None)
 
 
 def with_fixed_part(trained: QNetwork, params: QNetwork) -> QNetwork:
     """Add to trained parameters what no update changes, from other parameters that have it."""
-    return replace(trained, prior=params.prior, inputs=params.inputs, returns=params.returns)
+    fixed = {"prior": params.prior, "inputs": params.inputs}
+    return replace(trained, **fixed, returns=params.returns, best_rest=params.best_rest)
 
 
-def with_return(params: QNetwork, head: Array, episode_return: Array) -> QNetwork:
-    """Note the return of an episode in which a head was followed."""
-    if params.returns is None:
-        return params
-    before = params.returns[head]
-    recent = jnp.where(before == NOT_FOLLOWED, episode_return, before + _NEWEST * (episode_return - before))
-    return replace(params, returns=params.returns.at[head].set(recent))
+def with_return(params: QNetwork, head: Array, episode_return: Array, best_rest: Array) -> QNetwork:
+    """Note an episode in which a head was followed: its return, and the largest one from any step on."""
+    returns, best = params.returns, params.best_rest
+    if returns is not None:
+        before = returns[head]
+        recent = jnp.where(before == NOT_FOLLOWED, episode_return, before + _NEWEST * (episode_return - before))
+        returns = returns.at[head].set(recent)
+    if best is not None:
+        best = jnp.maximum(best, best_rest)
+    return replace(params, returns=returns, best_rest=best)
 
 
 def make_mlp_trunk(key: Array, sizes: Sequence[int]) -> eqx.nn.Sequential:

@@ -61,9 +61,15 @@ def linear_schedule(step: Array, start: float, end: float, anneal_steps: int) ->
     return start + fraction * (end - start)
 
 
-def summarise_belief(q: Array) -> Belief:
-    """Summarise the values [K, A] of one observation as the belief that they express."""
-    votes = count_votes(q)
-    shares = votes / q.shape[0]
+def summarise_belief(q: Array, num_voters: int | None = None) -> Belief:
+    """Summarise the values [K, A] of one observation as the belief that they express.
+
+    Args:
+        q: the values.
+        num_voters: how many heads vote, the last ones; None for all.
+    """
+    voters = q if num_voters is None else q[-num_voters:]
+    votes = count_votes(voters)
+    shares = votes / len(voters)
     entropy = -jnp.sum(jnp.where(shares > 0, shares * jnp.log(jnp.where(shares > 0, shares, 1.0)), 0.0))
     return Belief(q, q.mean(axis=0), q.std(axis=0), votes, entropy)

@@ -43,9 +43,15 @@ def make_gradient(
         kernels: whether there are kernels; then RMSProp gets the gradient of the heads' first weights as
             `OuterProducts` where observations are pictures.
     """
+    hopes = 2 * jnp.asarray(config.prior_scales)
 
     def losses_of(
-        q: Array, next_q: Array, next_target_q: Array, target_q: Array | None, transition: Transition
+        q: Array,
+        next_q: Array,
+        next_target_q: Array,
+        target_q: Array | None,
+        best_rest: Array | None,
+        transition: Transition,
     ) -> tuple[Array, Array, Array | None]:
         """Compute the losses and the predicted values of all heads [K] for one transition, and its error [].
 
@@ -54,7 +60,14 @@ def make_gradient(
         predicted = pick(q, transition.action)
         clips = config.clip_rewards and not config.clips_before_storing
         reward = jnp.clip(transition.reward, -1, 1) if clips else transition.reward
-        target = td_target(reward, transition.discount, next_q, next_target_q, double_q=config.double_q)
+        target = td_target(
+            reward,
+            transition.discount,
+            next_q,
+            next_target_q,
+            double_q=config.double_q,
+            ceiling=None if best_rest is None else best_rest + hopes,
+        )
         if target_q is not None:
             target -= config.action_gap * shortfall(target_q, transition.action)
         error = mean_error(target - predicted, transition.mask) if config.prioritised else None
@@ -76,7 +89,7 @@ def make_gradient(
                 q = online(transition.obs)
                 next_q = jax.lax.stop_gradient(online(transition.next_obs)) if config.double_q else jnp.zeros(())
                 target_q = target(transition.obs) if config.action_gap else None
-                return losses_of(q, next_q, target(transition.next_obs), target_q, transition)
+                return losses_of(q, next_q, target(transition.next_obs), target_q, params.best_rest, transition)
 
             return total(*jax.vmap(of_one)(batch))
 
@@ -113,7 +126,8 @@ def make_gradient(
         def loss(above: list[StackedLinear], y: Array) -> tuple[Array, Reported]:
             q = jax.vmap(replace(online, layers=(first, *above)).values_above)(y)
             q = online.with_priors(q, batch.obs)
-            return total(*jax.vmap(losses_of)(q, next_q, next_target_q, target_q, batch))
+            losses = jax.vmap(losses_of, in_axes=(0, 0, 0, 0, None, 0))
+            return total(*losses(q, next_q, next_target_q, target_q, params.best_rest, batch))
 
         (above, left), reported = jax.grad(loss, argnums=(0, 1), has_aux=True)(above, y[:size])
         trunk, weight = params.trunk, Rows(features, left)

@@ -8,18 +8,37 @@ from pathlib import Path
 
 import numpy as np
 
+from bootdqn.core.config import GYM_AGENTS, AgentConfig
 from bootdqn.experiments.engine.cost import estimate_cost
 from bootdqn.experiments.engine.experiment import Context, CsvRow, Experiment, Preset, ResultRow, Trial
 from bootdqn.experiments.engine.resumable_runs import run_or_resume
 from bootdqn.experiments.shared.atari_tables import table
 from bootdqn.experiments.shared.learning_tables import number
 from bootdqn.experiments.shared.rare_rewards import TASKS
-from bootdqn.plots.style import AGENT_COLOURS
+from bootdqn.plots.style import AGENT_COLOURS, COLOURS
 from bootdqn.plots.times import save_dots_by_row
 from bootdqn.runs.config import RunConfig, default_config
 from bootdqn.runs.directory import read_table
 
-AGENT_NAMES = ("boot-prior", "boot", "dqn")
+_EXPLORES = GYM_AGENTS["boot-prior"]
+_AGENTS: dict[str, tuple[str, AgentConfig]] = {
+    "boot-prior": ("boot-prior", _EXPLORES),
+    "dqn": ("dqn", GYM_AGENTS["dqn"]),
+    "dqn-same-settings": (
+        "dqn",
+        replace(
+            _EXPLORES,
+            num_heads=1,
+            prior_scale=0.0,
+            prior_range=1.0,
+            explorer_share=1.0,
+            head_candidates=1,
+            bound_values=False,
+        ),
+    ),
+}
+"""The name and configuration of an agent by its label; `dqn-same-settings` has one head, and else the network,
+inputs, replay, learning rate, discount and random actions of `boot-prior`."""
 _TASKS: dict[Preset, Sequence[str]] = {
     "smoke": ("CartPole, sparse",),
     "quick": tuple(TASKS),
@@ -34,17 +53,18 @@ _LAST = 20
 def sweep(preset: Preset) -> list[Trial]:
     """Make the trials of every agent on every environment, the first seed of all before the second of any."""
     return [
-        _trial(task, agent, seed, _STEPS[preset])
+        _trial(task, label, seed, _STEPS[preset])
         for seed in range(_NUM_SEEDS[preset])
         for task in _TASKS[preset]
-        for agent in AGENT_NAMES
+        for label in _AGENTS
     ]
 
 
-def _trial(task: str, agent: str, seed: int, steps: int) -> Trial:
-    name = "-".join([*task.replace(",", "").lower().split(), agent, f"seed{seed}"])
-    config = default_config(TASKS[task].env, agent)
-    return Trial(name, replace(config, steps=steps, evaluate_every_steps=0, seed=seed))
+def _trial(task: str, label: str, seed: int, steps: int) -> Trial:
+    name = "-".join([*task.replace(",", "").lower().split(), label, f"seed{seed}"])
+    agent_name, agent = _AGENTS[label]
+    config = default_config(TASKS[task].env, agent_name)
+    return Trial(name, replace(config, agent=agent, steps=steps, evaluate_every_steps=0, seed=seed))
 
 
 def run(config: RunConfig, context: Context) -> list[ResultRow] | None:
@@ -86,7 +106,7 @@ def _describe(config: RunConfig) -> ResultRow:
     return {
         "task": _task_of(config),
         "env": config.env,
-        "agent": config.agent_name,
+        "agent": next(label for label, (_, agent) in _AGENTS.items() if agent == config.agent),
         "seed": config.seed,
         "steps": config.steps,
     }
@@ -95,7 +115,7 @@ def _describe(config: RunConfig) -> ResultRow:
 def plot(rows: list[CsvRow], stem: Path) -> str:
     """Draw steps to the first reward and rewarded episodes, with a row per environment; return a table."""
     tasks = [task for task in TASKS if any(row["task"] == task for row in rows)]
-    agents = [agent for agent in AGENT_NAMES if any(row["agent"] == agent for row in rows)]
+    agents = [agent for agent in _AGENTS if any(row["agent"] == agent for row in rows)]
     steps = max(int(row["steps"]) for row in rows)
     by_pair = {
         (task, agent): [row for row in rows if (row["task"], row["agent"]) == (task, agent)]
@@ -118,7 +138,7 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
             }
             for title, column in panels.items()
         },
-        colours=AGENT_COLOURS,
+        colours=AGENT_COLOURS | {"dqn-same-settings": COLOURS[0]},
     )
     heading = ["environment", "agent", "seeds", "first reward", "rewarded", "episodes", "last 20 returns"]
     lines = [_line(task, agent, group) for (task, agent), group in by_pair.items() if group]
@@ -146,14 +166,14 @@ def _line(task: str, agent: str, rows: Sequence[CsvRow]) -> list[str]:
 
 def _verdict(tasks: Sequence[str], by_pair: dict[tuple[str, str], list[CsvRow]]) -> str:
     """Say in how many environments the default agent has more rewarded episodes than `dqn`."""
-    both = [task for task in tasks if by_pair.get((task, AGENT_NAMES[0])) and by_pair.get((task, "dqn"))]
+    both = [task for task in tasks if by_pair.get((task, "boot-prior")) and by_pair.get((task, "dqn"))]
 
     def mean(task: str, agent: str) -> float:
         return float(np.mean([float(row["rewarded"]) for row in by_pair[task, agent]]))
 
-    more = [task for task in both if mean(task, AGENT_NAMES[0]) > mean(task, "dqn")]
+    more = [task for task in both if mean(task, "boot-prior") > mean(task, "dqn")]
     others = ", ".join(task for task in both if task not in more)
-    return f"{AGENT_NAMES[0]} has more rewarded episodes than dqn in {len(more)} of {len(both)} environments" + (
+    return f"boot-prior has more rewarded episodes than dqn in {len(more)} of {len(both)} environments" + (
         f"; not in {others}." if others else "."
     )
 

@@ -218,7 +218,7 @@ def _run_episode(
         learner, replay, priorities, window, count, head, env_state, obs = carry
         act_key, env_key, mask_key, sample_key = jax.random.split(key, 4)
         head = agent.keep_head(act_key, head)
-        action = agent.act(act_key, learner.params, head, obs, agent.epsilon(count))
+        action = agent.act(act_key, learner.params, head, obs, agent.epsilon(count, head))
         env_state, out = env.step(env_key, env_state, action)
         discount = jnp.where(out.terminated, 0.0, jnp.float32(config.discount))
         mask = agent.draw_mask(mask_key) if config.mask_per == "step" else episode_mask
@@ -248,7 +248,8 @@ def _run_episode(
     )
     learner, replay, priorities, _, count, _, env_state, _ = carry
     num_updates = learner.updates - state.learner.updates
-    learner = learner._replace(params=agent.note_return(learner.params, head, rewards.sum()))
+    best_rest = jnp.cumsum(rewards[::-1]).max()
+    learner = learner._replace(params=agent.note_return(learner.params, head, rewards.sum(), best_rest))
     greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner.params)
     metrics = EpisodeMetrics(
         episode_return=rewards.sum(),
@@ -257,7 +258,7 @@ def _run_episode(
         optimal=env.is_optimal(env_state, rewards.sum()),
         greedy_optimal=greedy_optimal,
         head=head,
-        epsilon=agent.epsilon(count),
+        epsilon=agent.epsilon(count, head),
         num_updates=num_updates,
         updates=jax.tree.map(lambda x: x.sum() / jnp.maximum(num_updates, 1), updates),
     )

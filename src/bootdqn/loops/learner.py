@@ -125,6 +125,7 @@ class HostLearner:
         self._pending: Tick | None = None
         self._pending_updates = 0
         self._returns = np.zeros(num_envs)
+        self._least_returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, int)
         if observations.encoding.kind == "pictures":
             # Rows that are not acted on take room, too: as if every episode had a hundred steps.
@@ -199,7 +200,7 @@ class HostLearner:
     def forget_slots(self, slots: slice | None = None) -> None:
         """Let episodes of some slots, or of all, count from zero."""
         which = slice(None) if slots is None else slots
-        self._returns[which], self._lengths[which] = 0, 0
+        self._returns[which], self._least_returns[which], self._lengths[which] = 0, 0, 0
 
     def flush(self) -> None:
         """Learn from the last tick, if that has not been done."""
@@ -355,12 +356,13 @@ class HostLearner:
         return due
 
     def _count_returns(self, step: HostStep) -> None:
+        np.minimum(self._least_returns, self._returns, out=self._least_returns)  # before this step
         self._returns += np.where(step.valid, step.reward, 0)
         self._lengths += step.valid
 
     def _forget_ended(self, step: HostStep) -> None:
         ended = step.terminated | step.truncated
-        self._returns[ended], self._lengths[ended] = 0, 0
+        self._returns[ended], self._least_returns[ended], self._lengths[ended] = 0, 0, 0
 
     def _ended(self, tick: Tick) -> list[Episode]:
         """The episodes that ended with a tick, counted and reported."""
@@ -374,7 +376,7 @@ class HostLearner:
         self._require_converging(means)
         episodes = []
         for slot in ended:
-            self._note_return(tick.heads[slot], self._returns[slot])
+            self._note_return(tick.heads[slot], int(slot))
             self.counters = self.counters._replace(
                 episodes=self.counters.episodes + 1, updates_read=self.counters.updates
             )
@@ -389,7 +391,7 @@ class HostLearner:
                     slot=int(slot),
                     terminated=int(tick.step.terminated[slot]),
                     head=int(tick.heads[slot]) if self._committed else None,
-                    epsilon=float(self.agent.epsilon(jnp.int32(self.counters.step))),
+                    epsilon=float(self.agent.epsilon(jnp.int32(self.counters.step), jnp.int32(tick.heads[slot]))),
                     num_updates=num_updates if not episodes else 0,
                     **updates,
                 )
@@ -397,11 +399,12 @@ class HostLearner:
         self._forget_ended(tick.step)
         return episodes
 
-    def _note_return(self, head: np.int32, episode_return: np.float64) -> None:
-        """Let the return of an episode count for the head that was followed, if heads are drawn by returns."""
-        if self.config.head_candidates > 1:
+    def _note_return(self, head: np.int32, slot: int) -> None:
+        """Note how an episode went, if heads are drawn or values are bounded by it."""
+        if self.config.head_candidates > 1 or self.config.bound_values:
             learned = self.learned
-            params = self._with_return(learned.learner.params, head, np.float32(episode_return))
+            total, rest = self._returns[slot], self._returns[slot] - self._least_returns[slot]
+            params = self._with_return(learned.learner.params, head, np.float32(total), np.float32(rest))
             self.learned = learned._replace(learner=learned.learner._replace(params=params))
 
     def _require_converging(self, values: Sequence[float]) -> None:

@@ -63,7 +63,8 @@ def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPo
     """Make the functions by which an agent acts in `num_envs` slots."""
     # Fewer heads act than there are: the others need not be held, unless one of them may take over.
     committed = config.acting == "committed_head" and config.redraw_probability == 0
-    holds_some = committed and num_envs < config.num_heads
+    followed_alone = committed and config.num_voters == config.num_heads
+    holds_some = followed_alone and num_envs < config.num_heads
 
     def begin_one(params: Params, key: Array) -> Slots:
         key, _, begin_key, mask_key, step_key, _ = jax.random.split(key, 6)
@@ -97,8 +98,9 @@ def make_slot_policy(agent: Agent, config: AgentConfig, num_envs: int) -> SlotPo
         keys = tick_keys(slots)[:, 0]
         slots = slots._replace(head=jax.vmap(agent.keep_head)(keys, slots.head))
         heads = jnp.arange(num_envs) if held and holds_some else slots.head
-        epsilon = agent.epsilon(step) if max(config.epsilon_start, config.epsilon_end) > 0 else None
-        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, None))(keys, params, heads, obs, epsilon)
+        dithers = max(config.epsilon_start, config.epsilon_end) > 0
+        epsilon = jax.vmap(agent.epsilon, in_axes=(None, 0))(step, slots.head) if dithers else None
+        actions = jax.vmap(agent.act, in_axes=(0, None, 0, 0, 0))(keys, params, heads, obs, epsilon)
         return actions, draw(slots), slots
 
     def act(params: Params, slots: Slots, fresh: Array, obs: Array, step: Array) -> tuple[Array, Draws, Slots]:

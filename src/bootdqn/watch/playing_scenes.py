@@ -155,12 +155,12 @@ class VoteScene:
         canvas.text((1256, 694), "now", 12, colour=QUIET, anchor="ra")
 
     def vote_box(self, action: int) -> Box:
-        """The place of an action's bar, which is full if all heads vote for it."""
+        """The place of an action's bar, which is full if all who vote are for it."""
         left, top, right, bottom = cell_box(self.votes, (self.performer.stage.num_actions, 1), action, 0)
         return left, top + 2, right, bottom - 2
 
     def _draw_votes(self, canvas: Canvas, votes: NDArray[Any], action: int) -> None:
-        names, num_heads = self.performer.stage.action_names, self.performer.config.deep.num_heads
+        names, num_voters = self.performer.stage.action_names, self.performer.config.deep.num_voters
         name_left = self.votes[0] - _NAMES
         for index, name in enumerate(names):
             left, top, right, bottom = self.vote_box(index)
@@ -169,7 +169,7 @@ class VoteScene:
                 canvas.box((name_left - 8, top - 2, self.values[0] - 6, bottom + 2), fill=_CHOSEN)
             canvas.text((name_left, middle), name[:13], size, bold=chosen, anchor="lm")
             canvas.box((left, top, right, bottom), fill=WHITE, outline=RULE)
-            share = float(votes[index]) / num_heads
+            share = float(votes[index]) / num_voters
             if share:
                 canvas.box((left, top, left + round(share * (right - left)), bottom), fill=ACCENT)
             canvas.text((right + 6, middle), number(float(votes[index])), size, bold=chosen, anchor="lm")
