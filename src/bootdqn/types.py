@@ -86,7 +86,7 @@ class Agent(NamedTuple):
     keep_head: Callable[[Array, Array], Array]
     """(key of acting, head) -> the head to follow from this step on, which is another where heads are redrawn."""
     note_return: Callable[[Params, Array, Array, Array], Params]
-    """(params, head, return of an episode in which it was followed, largest return from one of its steps on) ->
+    """(params, head, return of an episode in which it was followed, largest discounted one from a step on) ->
     params by which heads are drawn and values are bounded."""
     act: Callable[[Array, Params, Array, Array, Array | None], Array]
     """(key, params, committed head, obs, epsilon) -> action; epsilon is None for no random actions."""

@@ -12,10 +12,14 @@ import pytest
 from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AGENTS, AgentConfig
 from bootdqn.core.masks import draw_noise
+from bootdqn.core.networks import trained_part
 from bootdqn.core.update import make_optimizer
 from bootdqn.errors import UserError
 from bootdqn.types import Encoding, Transition
 from helpers import VECTOR, batch, linear_learner, small_agent, trees_equal
+
+UNUSED = jnp.float32(0)
+"""The best rest of an episode, for agents whose values are not bounded by it."""
 
 
 def gradient_of(agent, learner, transitions):
@@ -337,6 +341,8 @@ def test_arrays_of_a_trunk_that_are_not_trained_stay_what_they_are():
         ({"priority_exponent": 1.5}, r"priority_exponent must be in \[0, 1\], got 1.5"),
         ({"importance_exponent": -0.1}, r"importance_exponent must be in \[0, 1\], got -0.1"),
         ({"prior_range": 0.5}, "prior_range must be at least 1, got 0.5"),
+        ({"explorer_share": 0.0}, r"explorer_share must be in \(0, 1\], got 0.0"),
+        ({"explorer_share": 0.5, "acting": "vote"}, "explorer_share is for the acting committed_head, not vote"),
         ({"head_candidates": 0}, "head_candidates must be at least 1, got 0"),
         ({"head_candidates": 2, "acting": "vote"}, "head_candidates is for heads that are followed for whole"),
         ({"reward_noise": -1.0}, "reward_noise must be finite and not negative, got -1.0"),
@@ -443,12 +449,12 @@ def test_of_the_heads_that_are_drawn_the_one_with_the_best_recent_returns_is_fol
     params = learner.params
     np.testing.assert_allclose(shares(params), 1 / 4, atol=0.03)  # none is known
     for head, episode_return in ((0, -5.0), (1, 7.0), (2, 3.0)):
-        params = note(params, jnp.int32(head), jnp.float32(episode_return))
+        params = note(params, jnp.int32(head), jnp.float32(episode_return), UNUSED)
     # Head 3 was never followed and beats all; then it is 1, 2, 0. The last of four is never the best of two.
     np.testing.assert_allclose(shares(params), [0, 2 / 6, 1 / 6, 3 / 6], atol=0.03)
-    params = note(params, jnp.int32(3), jnp.float32(-100.0))
+    params = note(params, jnp.int32(3), jnp.float32(-100.0), UNUSED)
     np.testing.assert_allclose(shares(params), [1 / 6, 3 / 6, 2 / 6, 0], atol=0.03)
-    params = note(params, jnp.int32(1), jnp.float32(-13.0))
+    params = note(params, jnp.int32(1), jnp.float32(-13.0), UNUSED)
     np.testing.assert_allclose(params.returns, [-5, 7 - 0.2 * 20, 3, -100], rtol=1e-6)
     after, _, _ = jax.jit(agent.update)(learner._replace(params=params), batch(4))
     np.testing.assert_array_equal(after.params.returns, params.returns)
@@ -459,4 +465,45 @@ def test_heads_that_are_drawn_alike_have_no_returns():
     _, agent = small_agent()
     params = agent.init(jax.random.key(0)).params
     assert params.returns is None
-    assert agent.note_return(params, jnp.int32(0), jnp.float32(1)) is params
+    assert params.best_rest is None
+    noted = agent.note_return(params, jnp.int32(0), jnp.float32(1), UNUSED)
+    assert trees_equal(noted, params)
+
+
+def test_explorers_act_alone_and_others_by_their_majority():
+    _, agent = small_agent(
+        num_heads=5, hidden=(), explorer_share=0.4, epsilon_start=1.0, epsilon_end=0.25, epsilon_anneal_steps=10
+    )
+    # Linear heads of one state; heads 0 and 1 explore. Action 0 has a vote of head 2, and 2 of 3 voters prefer 1.
+    weight = np.zeros((5, 2, 2))
+    weight[:, :, 0] = [[3, 0], [0, 3], [2, 1], [0, 1], [0, 1]]
+    learner = linear_learner(agent, weight, weight)
+    obs = jnp.array([1.0, 0.0])
+    keys = jax.random.split(jax.random.key(0), 8)
+    act = jax.jit(jax.vmap(agent.act, in_axes=(0, None, None, None, None)))
+    taken = [np.asarray(act(keys, learner.params, jnp.int32(head), obs, None)).tolist() for head in range(5)]
+    assert taken == [[0] * 8, [1] * 8, [1] * 8, [1] * 8, [1] * 8]
+    assert agent.belief(learner.params, obs).votes.tolist() == [1, 2]
+    assert {int(agent.greedy(key, learner.params, obs)) for key in keys} == {1}
+    found = [[float(agent.epsilon(jnp.int32(step), jnp.int32(head))) for step in (0, 5, 10)] for head in (1, 2)]
+    assert found == [[0.25, 0.25, 0.25], [1.0, 0.625, 0.25]]
+
+
+def test_values_are_bounded_by_the_best_rest_of_an_episode_and_the_prior():
+    options = {"num_heads": 4, "prior_scale": 2.0, "prior_range": 4.0, "explorer_share": 0.5, "discount": 0.5}
+    _, agent = small_agent(**options, hidden=(), bound_values=True, double_q=False)
+    params = jax.jit(agent.init)(jax.random.key(0)).params
+    assert float(params.best_rest) == 0
+    for rest in (3.0, -2.0, 1.0):
+        params = agent.note_return(params, jnp.int32(0), jnp.float32(9), jnp.float32(rest))
+    assert float(params.best_rest) == 3
+    # Without learned values below the bounds, targets are reward + discount * (3 + twice the prior).
+    huge = jax.tree.map(lambda x: jnp.full_like(x, 100.0), trained_part(params))
+    learner = jax.jit(agent.init)(jax.random.key(0))._replace(params=params, target_params=huge)
+    transitions = Transition(
+        jnp.ones((1, 2)), jnp.zeros(1, int), jnp.ones(1), jnp.full(1, 0.5), jnp.ones((1, 2)), jnp.ones((1, 4))
+    )
+    _, metrics, _ = jax.jit(agent.update)(learner, transitions)
+    predicted = np.asarray(agent.belief(params, jnp.ones(2)).q)[:, 0]
+    targets = 1 + 0.5 * (3 + 2 * np.array([2.0, 0.5, 0.0, 0.0]))
+    np.testing.assert_allclose(metrics.loss, np.mean(0.5 * (targets - predicted) ** 2), rtol=1e-5)

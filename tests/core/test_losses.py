@@ -21,6 +21,12 @@ def test_td_target_by_hand(wrap, double_q, expected):
     np.testing.assert_allclose(target(jnp.float32(1.0), jnp.float32(0.5)), expected)
 
 
+def test_a_next_value_is_bounded_before_it_is_discounted():
+    bounds = jnp.array([6.0, 25.0])  # of the values 8 and 20 that double-Q picks
+    target = td_target(jnp.float32(1.0), jnp.float32(0.5), NEXT_Q, NEXT_TARGET_Q, double_q=True, ceiling=bounds)
+    np.testing.assert_allclose(target, [4.0, 11.0])
+
+
 def test_termination_leaves_only_the_reward():
     target = td_target(jnp.float32(-2.0), jnp.float32(0.0), NEXT_Q, NEXT_TARGET_Q, double_q=True)
     np.testing.assert_array_equal(target, [-2.0, -2.0])

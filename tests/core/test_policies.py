@@ -40,6 +40,16 @@ def test_votes_and_belief_by_hand():
     np.testing.assert_allclose(belief.entropy, -(shares * np.log(shares)).sum(), rtol=1e-6)
 
 
+def test_only_the_last_heads_vote_where_others_explore():
+    q = jnp.array([[9.0, 0.0], [0.0, 9.0], [1.0, 2.0], [4.0, 3.0]])
+    belief = summarise_belief(q, 2)
+    np.testing.assert_array_equal(belief.votes, [1, 1])
+    np.testing.assert_allclose(belief.entropy, np.log(2), rtol=1e-6)
+    np.testing.assert_array_equal(summarise_belief(q, 1).votes, [1, 0])
+    np.testing.assert_allclose(belief.mean, [3.5, 3.5])  # of all heads
+    assert belief.q.shape == (4, 2)
+
+
 def test_bounds_and_information_ratios_by_hand():
     q = jnp.array([[1.0, 2.0, 5.0], [3.0, 2.0, -3.0]])  # means 2, 2, 1; deviations 1, 0, 4
     np.testing.assert_allclose(upper_bounds(q, 0.5), [2.5, 2.0, 3.0])

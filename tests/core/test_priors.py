@@ -190,3 +190,13 @@ def test_the_first_head_has_the_largest_prior_and_the_last_the_smallest():
         found = values_of(agent, without_learned(params), observations).std(axis=0)
         np.testing.assert_allclose(found, expected, rtol=1e-3)
     assert AgentConfig(num_heads=1, prior_scale=2.0, prior_range=9.0).prior_scales == (2.0,)
+
+
+def test_only_explorers_have_priors():
+    config = AgentConfig(num_heads=5, prior_scale=2.0, prior_range=10.0, explorer_share=0.4)
+    assert (config.num_explorers, config.num_voters) == (2, 3)
+    assert config.prior_scales == pytest.approx((2.0, 0.2, 0, 0, 0))
+    agent = compiled_agent(config, Encoding("one_hot", 40), 2)
+    found = values_of(agent, without_learned(agent.init(KEY).params), jnp.arange(40)).std(axis=0)
+    np.testing.assert_allclose(found, [[2.0] * 2, [0.2] * 2, [0.0] * 2, [0.0] * 2, [0.0] * 2], rtol=1e-3)
+    assert AgentConfig(num_heads=1, explorer_share=0.5).num_voters == 1

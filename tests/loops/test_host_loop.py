@@ -24,6 +24,12 @@ from small_runs import TINY, host_loop, ring
         {"n_steps": 3},
         {"reward_noise": 0.5, "priority_exponent": 0.6, "dueling": True},
         {"reward_noise": 0.5, "priority_exponent": 0.6, "n_steps": 2, "head_candidates": 2},
+        {
+            "explorer_share": 0.5,
+            "bound_values": True,
+            "epsilon_start": 0.3,
+            "epsilon_end": 0.3,
+        },
     ],
     ids=str,
 )

@@ -105,7 +105,7 @@ def test_a_damaged_checkpoint_is_passed_over_to_the_same_end(tmp_path):
 @pytest.mark.integration
 def test_priors_scales_returns_and_priorities_survive_a_kill(tmp_path):
     options = {"head_candidates": 2, "scale_inputs": True, "n_steps": 4, "reward_noise": 0.1}
-    options |= {"priority_exponent": 0.5, "dueling": True, "prior_range": 10.0}
+    options |= {"priority_exponent": 0.5, "dueling": True, "prior_range": 10.0, "bound_values": True}
     agent = dataclasses.replace(GYM_AGENTS["boot-prior"], **TINY, **options)
     options = {"agent": agent, "agent_name": "boot-prior", "evaluate_every_steps": 0}
     whole = small_run(tmp_path / "whole", **options)

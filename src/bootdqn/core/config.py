@@ -77,8 +77,9 @@ class AgentConfig:
     double_q: bool = True
     """Whether the online network chooses the next action, which the target network values."""
     bound_values: bool = False
-    """Whether targets take no next value to be more than the best rest of an episode so far and two standard
-    deviations of the head's prior. Without, what heads hope for can add up over steps, in loops without end."""
+    """Whether targets take no next value to be more than what was at best collected so far from a step to the end
+    of its episode, discounted and at least 0, and two standard deviations of the head's prior. Without, what heads
+    hope for adds up over steps, and in loops without end."""
     action_gap: float = 0.0
     """Share, below 1, of how far an action falls behind the best one that is taken off its target (advantage
     learning). Actions then differ by up to 1 / (1 - share) times as much, and the best stays the best: where most
@@ -191,6 +192,10 @@ class AgentConfig:
         """Whether rewards are clipped before they are summed or get noise, and not when they are learned from."""
         return self.clip_rewards and (self.sums_rewards or self.reward_noise > 0)
 
+    def learned_reward(self, reward: Any) -> Any:
+        """Return rewards, an array of any kind, as heads learn from them, but for noise."""
+        return reward.clip(-1, 1) if self.clip_rewards else reward
+
     def stored_reward(self, reward: Any, noise: Any = None) -> Any:
         """Return rewards, arrays of any kind, as replay holds them.
 
@@ -198,7 +203,7 @@ class AgentConfig:
             reward: the rewards [...].
             noise: what is added to them for every head [..., K]; None for nothing.
         """
-        reward = reward.clip(-1, 1) if self.clips_before_storing else reward
+        reward = self.learned_reward(reward) if self.clips_before_storing else reward
         return reward if noise is None else reward[..., None] + noise
 
     @property

@@ -229,7 +229,7 @@ class QNetwork(eqx.Module):
     returns: Array | None = None
     """What episodes of every head returned lately [K], as `NOT_FOLLOWED` says for none; None where nobody asks."""
     best_rest: Array | None = None
-    """The largest sum of rewards up to the end of an episode so far, at least 0; None where nobody asks."""
+    """What was at best collected from a step to the end of its episode, at least 0; None where nobody asks."""
 
     def __call__(self, obs: Array) -> Array:
         """Compute values of all actions under all heads [K, A] for one observation."""
@@ -306,7 +306,7 @@ def with_fixed_part(trained: QNetwork, params: QNetwork) -> QNetwork:
 
 
 def with_return(params: QNetwork, head: Array, episode_return: Array, best_rest: Array) -> QNetwork:
-    """Note an episode in which a head was followed: its return, and the largest one from any step on."""
+    """Note an episode in which a head was followed: its return, and the largest discounted one from a step on."""
     returns, best = params.returns, params.best_rest
     if returns is not None:
         before = returns[head]

@@ -46,6 +46,8 @@ _TASKS: dict[Preset, Sequence[str]] = {
 }
 _STEPS: dict[Preset, int] = {"smoke": 300, "quick": 15_000, "paper": 50_000}
 _NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 5}
+_NUM_SEEDS_OF_CONTROL = 2
+"""The most seeds of `dqn-same-settings`, which shows how much is due to settings."""
 _LAST = 20
 """Episodes at the end of a run whose mean return is reported."""
 
@@ -57,6 +59,7 @@ def sweep(preset: Preset) -> list[Trial]:
         for seed in range(_NUM_SEEDS[preset])
         for task in _TASKS[preset]
         for label in _AGENTS
+        if label != "dqn-same-settings" or seed < _NUM_SEEDS_OF_CONTROL
     ]
 
 

@@ -248,7 +248,9 @@ def _run_episode(
     )
     learner, replay, priorities, _, count, _, env_state, _ = carry
     num_updates = learner.updates - state.learner.updates
-    best_rest = jnp.cumsum(rewards[::-1]).max()
+    best_rest = jnp.float32(0)
+    if config.bound_values:
+        best_rest = _best_rest(config.learned_reward(rewards), config.discount)
     learner = learner._replace(params=agent.note_return(learner.params, head, rewards.sum(), best_rest))
     greedy_return, greedy_optimal = _play_greedily(greedy_key, env, agent, learner.params)
     metrics = EpisodeMetrics(
@@ -267,6 +269,16 @@ def _run_episode(
         episode = state.step // env.horizon + 1
         exploration = _explored(exploration, observations, episode, heads)
     return TrainState(key, learner, replay, count, exploration, priorities), metrics
+
+
+def _best_rest(rewards: Array, discount: float) -> Array:
+    """Compute the largest discounted sum of the rewards [H] of an episode from any of its steps on."""
+
+    def back(rest: Array, reward: Array) -> tuple[Array, Array]:
+        rest = reward + discount * rest
+        return rest, rest
+
+    return jax.lax.scan(back, jnp.float32(0), rewards, reverse=True)[1].max()
 
 
 def _explored(exploration: Exploration, states: Array, episode: Array, heads: Array) -> Exploration:

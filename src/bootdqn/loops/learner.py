@@ -125,7 +125,8 @@ class HostLearner:
         self._pending: Tick | None = None
         self._pending_updates = 0
         self._returns = np.zeros(num_envs)
-        self._least_returns = np.zeros(num_envs)
+        self._rewards: list[list[float]] = [[] for _ in range(num_envs)]
+        """Rewards of the current episodes as they are learned from, where values are bounded by them."""
         self._lengths = np.zeros(num_envs, int)
         if observations.encoding.kind == "pictures":
             # Rows that are not acted on take room, too: as if every episode had a hundred steps.
@@ -200,7 +201,9 @@ class HostLearner:
     def forget_slots(self, slots: slice | None = None) -> None:
         """Let episodes of some slots, or of all, count from zero."""
         which = slice(None) if slots is None else slots
-        self._returns[which], self._least_returns[which], self._lengths[which] = 0, 0, 0
+        self._returns[which], self._lengths[which] = 0, 0
+        for rewards in self._rewards[which]:
+            rewards.clear()
 
     def flush(self) -> None:
         """Learn from the last tick, if that has not been done."""
@@ -356,13 +359,17 @@ class HostLearner:
         return due
 
     def _count_returns(self, step: HostStep) -> None:
-        np.minimum(self._least_returns, self._returns, out=self._least_returns)  # before this step
         self._returns += np.where(step.valid, step.reward, 0)
+        if self.config.bound_values:
+            learned_from = self.config.learned_reward(step.reward)
+            for slot in np.flatnonzero(step.valid):
+                self._rewards[slot].append(float(learned_from[slot]))
         self._lengths += step.valid
 
     def _forget_ended(self, step: HostStep) -> None:
         ended = step.terminated | step.truncated
-        self._returns[ended], self._least_returns[ended], self._lengths[ended] = 0, 0, 0
+        for slot in np.flatnonzero(ended):
+            self.forget_slots(slice(slot, slot + 1))
 
     def _ended(self, tick: Tick) -> list[Episode]:
         """The episodes that ended with a tick, counted and reported."""
@@ -403,14 +410,24 @@ class HostLearner:
         """Note how an episode went, if heads are drawn or values are bounded by it."""
         if self.config.head_candidates > 1 or self.config.bound_values:
             learned = self.learned
-            total, rest = self._returns[slot], self._returns[slot] - self._least_returns[slot]
-            params = self._with_return(learned.learner.params, head, np.float32(total), np.float32(rest))
+            rest = best_rest(self._rewards[slot], self.config.discount)
+            total = np.float32(self._returns[slot])
+            params = self._with_return(learned.learner.params, head, total, np.float32(rest))
             self.learned = learned._replace(learner=learned.learner._replace(params=params))
 
     def _require_converging(self, values: Sequence[float]) -> None:
         if not np.isfinite(values).all():
             what = f"the loss is no longer finite at step {self.counters.step}"
             raise UserError(diverged(what, self.config.learning_rate))
+
+
+def best_rest(rewards: Sequence[float], discount: float) -> float:
+    """Compute the largest discounted sum of an episode's rewards from one of its steps on, at least 0."""
+    best = rest = 0.0
+    for reward in reversed(rewards):
+        rest = reward + discount * rest
+        best = max(best, rest)
+    return best
 
 
 def _without_replay(learned: Learned) -> dict[str, Any]:
