@@ -25,6 +25,7 @@ from bootdqn.runs.arrays import restore
 from bootdqn.runs.config import (
     NAMED_AGENTS,
     RunConfig,
+    default_agent,
     default_config,
     default_host_config,
     parse_config,
@@ -58,7 +59,8 @@ class BootstrappedDQN:
 
     Args:
         env: its name, an environment, or a function that makes one.
-        agent: `boot`, `boot-prior`, `boot+`, `thompson`, `ensemble` or `dqn`.
+        agent: `boot-prior`, `boot`, `boot+`, `thompson`, `ensemble` or `dqn`; by default `boot-prior`, and `boot`
+            on Atari games.
         seed: of everything.
         num_envs: copies of the environment that are played side by side, each by its own head.
         vectorization: copies in this process (`sync`), in a process each (`async`), or the environment's `own`
@@ -71,7 +73,7 @@ class BootstrappedDQN:
     def __init__(
         self,
         env: EnvSource,
-        agent: str = "boot",
+        agent: str | None = None,
         *,
         seed: int = 0,
         num_envs: int = 1,
@@ -79,7 +81,8 @@ class BootstrappedDQN:
         trunk: Callable[[Array], Any] | None = None,
         **options: Any,
     ):
-        default = default_host_config(env_name(env), agent)
+        name = env_name(env)
+        default = default_host_config(name, default_agent(name) if agent is None else agent)
         self.config = with_options(default, options, seed=seed, num_envs=num_envs, vectorization=vectorization)
         self._source: EnvSource | None = env
         self._trunk = trunk

@@ -61,8 +61,8 @@ class SweepOptions:
 
     envs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="ENV...")] = ()
     """Environments, such as chain:50, CartPole-v1 or atari:breakout."""
-    agents: tuple[str, ...] = ("boot",)
-    """Names of agents."""
+    agents: tuple[str, ...] | None = None
+    """Names of agents; by default boot-prior on Gymnasium environments, and boot elsewhere."""
     num_seeds: Annotated[int, tyro.conf.arg(name="seeds")] = 1
     """Number of seeds of every combination."""
     seed: int = 0

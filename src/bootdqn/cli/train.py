@@ -20,7 +20,14 @@ from bootdqn.cli.flags import flag_name, with_flags, without_flags
 from bootdqn.envs.registry import ENVS
 from bootdqn.envs.vector import is_compiled, is_on_host, require_env
 from bootdqn.errors import UserError, require_known
-from bootdqn.runs.config import FIELDS, NAMED_AGENTS, RunConfig, default_config, default_host_config
+from bootdqn.runs.config import (
+    FIELDS,
+    NAMED_AGENTS,
+    RunConfig,
+    default_agent,
+    default_config,
+    default_host_config,
+)
 from bootdqn.runs.parts import Inputs
 from bootdqn.runs.run import Run
 from bootdqn.runs.seed_results import TrainResult
@@ -52,7 +59,7 @@ class TrainOptions(Generic[Config]):
     """Environment, such as chain:50, CartPole-v1 or atari:breakout."""
     agent: str = "boot"
     """boot, boot-prior, boot+, thompson, ensemble or dqn; on our own environments also a tabular baseline, such as
-    psrl."""
+    psrl. By default boot-prior on Gymnasium environments, and boot elsewhere."""
     out: Path | None = None
     """Run directory; by default a new one under runs/."""
     tensorboard: bool = False
@@ -129,7 +136,7 @@ def _default(arguments: list[str]) -> RunConfig:
 
 def _preview(arguments: list[str]) -> _Preview:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag, default in (("--agent", "boot"), ("--actors", "0"), ("--out", ""), ("--evaluation-episodes", "")):
+    for flag, default in (("--agent", ""), ("--actors", "0"), ("--out", ""), ("--evaluation-episodes", "")):
         parser.add_argument(flag, default=default)
     known, rest = parser.parse_known_args(arguments)
     names = [word for word in rest if not word.startswith("-")]
@@ -138,7 +145,8 @@ def _preview(arguments: list[str]) -> _Preview:
     env = next((name for name in names if is_on_host(name)), None)
     env = env or next((name for name in names if is_compiled(name)), None)
     num_actors = int(known.actors) if known.actors.isdecimal() else 0
-    return _Preview(env, known.agent, num_actors, bool(known.evaluation_episodes))
+    agent = known.agent or default_agent(env or _NO_ENV)
+    return _Preview(env, agent, num_actors, bool(known.evaluation_episodes))
 
 
 def _require_flags_of(on_host: bool, arguments: list[str]) -> None:

@@ -153,6 +153,16 @@ def loop_of_agent(agent: str) -> LoopName:
     return "tabular" if agent in TABULAR_AGENTS else "compiled"
 
 
+def default_agent(env: str | None) -> str:
+    """The agent that is trained where none is named: the one with priors on Gymnasium environments, else the paper's.
+
+    Args:
+        env: the environment's name, or None for one without a name.
+    """
+    gymnasium = env is None or (is_on_host(env) and not is_atari(env))
+    return "boot-prior" if gymnasium else "boot"
+
+
 def default_config(env: str, agent: str, *, num_actors: int = 0) -> RunConfig:
     """The run of a named agent on an environment, with the default of every field.
 

@@ -14,7 +14,7 @@ from bootdqn.errors import UserError, require, require_known
 from bootdqn.experiments.engine.cost import estimate_cost
 from bootdqn.experiments.engine.experiment import Context, CsvRow, Experiment, ResultRow, Trial
 from bootdqn.experiments.engine.resumable_runs import GIVEN_OTHERWISE, run_or_resume, setting_text
-from bootdqn.runs.config import FIELDS, RunConfig, default_config
+from bootdqn.runs.config import FIELDS, RunConfig, default_agent, default_config
 from bootdqn.runs.directory import read_json, read_table
 from bootdqn.runs.records import PER_SEED
 
@@ -25,17 +25,17 @@ _LAST_EPISODES = 100
 
 
 def make_grid(
-    envs: Sequence[str], agents: Sequence[str], seeds: Sequence[int], settings: Sequence[str]
+    envs: Sequence[str], agents: Sequence[str] | None, seeds: Sequence[int], settings: Sequence[str]
 ) -> list[Trial]:
     """Make a trial for every combination; seeds vary fastest.
 
     Args:
         envs: the names of environments.
-        agents: the names of agents.
+        agents: the names of agents; None for the default of every environment.
         seeds: the seeds, one per trial.
         settings: texts `field=value,value` for fields of the run or of the agent; layers are given as `64x64`.
     """
-    require(bool(agents), "name an agent, as in: --agents boot dqn")
+    require(agents is None or bool(agents), "name an agent, as in: --agents boot dqn")
     fields: list[list[tuple[str, str]]] = []
     for setting in settings:
         name, equals, values = setting.partition("=")
@@ -47,7 +47,8 @@ def make_grid(
     varied = {pairs[0][0] for pairs in fields if len(pairs) > 1}
     trials = [
         _trial(env, agent, dict(chosen), seed, varied)
-        for env, agent, chosen, seed in product(envs, agents, product(*fields), seeds)
+        for env in envs
+        for agent, chosen, seed in product(agents or (default_agent(env),), product(*fields), seeds)
     ]
     names = [trial.name for trial in trials]
     for name, number in Counter(names).items():
