@@ -154,7 +154,7 @@ def loop_of_agent(agent: str) -> LoopName:
 
 
 def default_agent(env: str | None) -> str:
-    """The agent that is trained where none is named: the one with priors on Gymnasium environments, else the paper's.
+    """The agent that is trained where none is named: on Gymnasium environments the one with priors, else `boot`.
 
     Args:
         env: the environment's name, or None for one without a name.
