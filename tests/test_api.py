@@ -16,6 +16,8 @@ from gymnasium import spaces
 import bootdqn
 from bootdqn import BootstrappedDQN, UserError
 from bootdqn.api import ABSTAIN
+from bootdqn.core.config import GYM_AGENTS
+from bootdqn.runs.config import default_agent
 from helpers import trees_equal
 from small_runs import tiny
 
@@ -112,7 +114,7 @@ def test_what_cannot_be_learned_is_said(env, message):
 def test_mistakes_in_python():
     with pytest.raises(UserError, match="unknown agent 'bot'; did you mean boot"):
         BootstrappedDQN("CartPole-v1", agent="bot")
-    with pytest.raises(UserError, match="unknown option of boot 'heads'"):
+    with pytest.raises(UserError, match="unknown option of boot-prior 'heads'"):
         BootstrappedDQN("CartPole-v1", heads=3)
     with pytest.raises(UserError, match="one environment fills one slot"):
         BootstrappedDQN(gymnasium.make("CartPole-v1"), num_envs=2)
@@ -128,7 +130,7 @@ def test_mistakes_in_python():
 
 
 def test_policies_by_hand():
-    model = tiny("CartPole-v1")
+    model = tiny("CartPole-v1", agent="boot")
     last = model.params.layers[-1]
     # Whatever is seen: heads 0 and 1 prefer action 0 by little, head 2 action 1 by much.
     bias = np.array([[1.0, 0.9], [1.0, 0.9], [0.0, 5.0]], np.float32)
@@ -216,6 +218,26 @@ def test_a_model_for_another_environment_is_refused(saved_model):
         BootstrappedDQN.load(saved_model, "Acrobot-v1")
 
 
+def test_where_no_agent_is_named_heads_explore_and_others_vote():
+    model = BootstrappedDQN("CartPole-v1", num_heads=4, prior_scale=0.0)
+    assert model.config.agent_name == "boot-prior"
+    assert model.config.agent == dataclasses.replace(GYM_AGENTS["boot-prior"], num_heads=4, prior_scale=0.0)
+    _, belief = model.predict(np.zeros(4))
+    assert belief.votes.sum() == 2
+    assert belief.q.shape == (4, 2)
+    last = model.params.layers[-1]
+    # Whatever is seen: three heads prefer action 0, but of the last two, which vote, one alone, and by less.
+    bias = np.array([[3.0, 0.0], [3.0, 0.0], [0.0, 9.0], [0.0, 1.0]], np.float32)
+    layers = (*model.params.layers[:-1], dataclasses.replace(last, weight=0 * last.weight, bias=bias))
+    model.params = dataclasses.replace(model.params, layers=layers)
+    action, belief = model.predict(np.zeros(4), abstain_below=0.9)
+    assert (action, belief.votes.tolist()) == (1, [0, 2])
+    assert [default_agent(env) for env in (None, "Taxi-v3", "my:env", "chain:5", "atari:pong")] == [
+        *["boot-prior"] * 3,
+        *["boot"] * 2,
+    ]
+
+
 @pytest.mark.integration
 def test_an_environment_with_options_of_its_own_has_no_name(tmp_path):
     env = gymnasium.make("FrozenLake-v1", is_slippery=False)
@@ -232,7 +254,7 @@ def test_an_environment_with_options_of_its_own_has_no_name(tmp_path):
 
 
 def test_ties_are_broken_alike_in_a_batch_and_alone():
-    model = tiny("CartPole-v1", num_heads=2)
+    model = tiny("CartPole-v1", agent="boot", num_heads=2)
     obs = np.random.default_rng(0).normal(0, 1, (60, 4)).astype(np.float32)
     many, belief = model.predict(obs)
     assert (belief.votes == 1).all(axis=1).sum() > 3  # there are some

@@ -1,4 +1,4 @@
-"""bsuite's DeepSea in both variants, and larger seas, with randomised priors in place of wide output biases."""
+"""bsuite's deterministic DeepSea, and larger seas, with randomised priors in place of wide output biases."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ _LARGER: dict[Preset, tuple[int, ...]] = {"smoke": (), "quick": (12,), "paper": 
 
 def sweep(preset: Preset) -> list[Trial]:
     """Make the trials of bsuite's sizes with one seed, more seeds at some of them, and those of larger sizes."""
-    deterministic = [
+    points = [
         *((size, 0) for size in SIZES[preset]),
         *((size, seed) for size in _MORE_SEEDS_AT[preset] for seed in range(1, 5)),
         *((size, 0) for size in _LARGER[preset]),
     ]
-    return [
-        *(size_trial(preset, size, "boot-prior", seed=seed) for size, seed in deterministic),
-        *(size_trial(preset, size, "boot-prior", options=",stochastic") for size in SIZES[preset]),
-    ]
+    return [size_trial(preset, size, "boot-prior", seed=seed) for size, seed in points]
 
 
 EXPERIMENT = learning_experiment(
