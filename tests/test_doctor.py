@@ -170,7 +170,7 @@ def test_rewards_of_another_order_than_values():
 def test_exploration_that_random_play_cannot_do():
     text = found(rewards(0.0), "advice")["exploration"]
     assert text.startswith("no reward in 300 random steps")
-    assert "use agent boot rather than dqn" in text
+    assert "explorers of the default agent should help; use it rather than dqn" in text
     text = found(rewards(-1.0), "advice")["exploration"]  # as in MountainCar
     assert text.startswith(
         "100.0% of random steps have a reward, and 0 of 30 random episodes return other than -10"

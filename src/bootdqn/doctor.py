@@ -323,7 +323,7 @@ def _judge_episodes(probe: _Probe) -> Finding:
 def _judge_exploration(probe: _Probe) -> Finding:
     """Check whether random play finds anything to learn from."""
     steps, rewarded = len(probe.rewards), float((probe.rewards != 0).mean())
-    help_text = "this is where bootstrapped DQN's committed heads should help; use agent boot rather than dqn"
+    help_text = "this is where the explorers of the default agent should help; use it rather than dqn"
     if not rewarded:
         return Finding("advice", "exploration", f"no reward in {steps:,} random steps: {help_text}")
     text = f"{rewarded:.1%} of random steps have a reward"

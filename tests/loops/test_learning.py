@@ -3,6 +3,7 @@
 import pytest
 
 import bootdqn
+from bootdqn import BootstrappedDQN
 
 pytestmark = pytest.mark.learn
 
@@ -35,3 +36,13 @@ def test_heads_that_are_followed_explore_and_their_vote_does_not():
     heads = {"num_heads": 10, "batch_size": 64}
     assert seeds_that_learn("deep_sea:14", "boot-prior", 600, num_seeds=3, **heads) == 3
     assert seeds_that_learn("deep_sea:14", "boot-prior", 600, num_seeds=3, **heads, acting="vote") == 0
+
+
+def test_the_default_agent_reaches_a_goal_that_random_actions_do_not():
+    def goals(agent):
+        episodes = []
+        BootstrappedDQN("MountainCar-v0", agent, seed=1).learn(15_000, on_episode=episodes.append)
+        return sum(episode.terminated for episode in episodes)
+
+    assert goals(None) > 10
+    assert goals("dqn") == 0
