@@ -12,7 +12,7 @@ import pytest
 from bootdqn.core.agent import make_agent
 from bootdqn.core.config import AGENTS, AgentConfig
 from bootdqn.core.masks import draw_noise
-from bootdqn.core.networks import trained_part
+from bootdqn.core.networks import NOT_FOLLOWED, trained_part
 from bootdqn.core.update import make_optimizer
 from bootdqn.errors import UserError
 from bootdqn.types import Encoding, Transition
@@ -507,3 +507,11 @@ def test_values_are_bounded_by_the_best_rest_of_an_episode_and_the_prior():
     predicted = np.asarray(agent.belief(params, jnp.ones(2)).q)[:, 0]
     targets = 1 + 0.5 * (3 + 2 * np.array([2.0, 0.5, 0.0, 0.0]))
     np.testing.assert_allclose(metrics.loss, np.mean(0.5 * (targets - predicted) ** 2), rtol=1e-5)
+
+
+def test_what_the_voters_return_counts_for_all_of_them():
+    _, agent = small_agent(num_heads=5, explorer_share=0.4, head_candidates=5)
+    params = jax.jit(agent.init)(jax.random.key(0)).params
+    for head, episode_return in ((1, 4.0), (3, 10.0), (2, 20.0)):
+        params = agent.note_return(params, jnp.int32(head), jnp.float32(episode_return), UNUSED)
+    np.testing.assert_allclose(params.returns, [NOT_FOLLOWED, 4, 12, 12, 12], rtol=1e-6)

@@ -170,6 +170,13 @@ def make_agent(
     def draw_any_head(key: Array) -> Array:
         return jax.random.randint(key, (), 0, config.num_heads)
 
+    def note_return(params: Params, head: Array, episode_return: Array, best_rest: Array) -> Params:
+        heads = jnp.arange(config.num_heads)
+        acted = heads == head
+        if some_explore:  # those who vote act together
+            acted |= (heads >= config.num_explorers) & (head >= config.num_explorers)
+        return with_return(params, acted, episode_return, best_rest)
+
     def keep_head(key: Array, head: Array) -> Array:
         if config.redraw_probability == 0:
             return head  # without the random numbers that would not be used
@@ -223,5 +230,5 @@ def make_agent(
 
     draw_mask = make_mask(config.mask, config.num_heads, config.mask_probability)
     return Agent(
-        init, fit, draw_head, keep_head, with_return, act, greedy, draw_mask, epsilon, update, belief, used
+        init, fit, draw_head, keep_head, note_return, act, greedy, draw_mask, epsilon, update, belief, used
     )

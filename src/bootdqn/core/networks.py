@@ -305,13 +305,20 @@ def with_fixed_part(trained: QNetwork, params: QNetwork) -> QNetwork:
     return replace(trained, **fixed, returns=params.returns, best_rest=params.best_rest)
 
 
-def with_return(params: QNetwork, head: Array, episode_return: Array, best_rest: Array) -> QNetwork:
-    """Note an episode in which a head was followed: its return, and the largest discounted one from a step on."""
+def with_return(params: QNetwork, acted: Array, episode_return: Array, best_rest: Array) -> QNetwork:
+    """Note an episode: its return, for the heads that acted in it, and the largest discounted one from a step on.
+
+    Args:
+        params: what is changed.
+        acted: which heads acted [K].
+        episode_return: the return [].
+        best_rest: the largest discounted return from a step on [].
+    """
     returns, best = params.returns, params.best_rest
     if returns is not None:
-        before = returns[head]
-        recent = jnp.where(before == NOT_FOLLOWED, episode_return, before + _NEWEST * (episode_return - before))
-        returns = returns.at[head].set(recent)
+        recent = returns + _NEWEST * (episode_return - returns)
+        recent = jnp.where(returns == NOT_FOLLOWED, episode_return, recent)
+        returns = jnp.where(acted, recent, returns)
     if best is not None:
         best = jnp.maximum(best, best_rest)
     return replace(params, returns=returns, best_rest=best)
