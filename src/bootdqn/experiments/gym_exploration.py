@@ -46,7 +46,7 @@ _TASKS: dict[Preset, Sequence[str]] = {
 }
 _STEPS: dict[Preset, int] = {"smoke": 300, "quick": 15_000, "paper": 50_000}
 _NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 5}
-_NUM_SEEDS_OF_CONTROL = 2
+_NUM_SEEDS_OF_CONTROL = 1
 """The most seeds of `dqn-same-settings`, which shows how much is due to settings."""
 _LAST = 20
 """Episodes at the end of a run whose mean return is reported."""
