@@ -7,12 +7,17 @@ import jax
 import numpy as np
 import pytest
 from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bootdqn.core.config import AGENTS, GYM_AGENTS
 from bootdqn.envs.registry import make_env
 from bootdqn.envs.vector import make_envs
-from bootdqn.loops.compiled import make_compiled_loop
+from bootdqn.loops.compiled import _best_rest, make_compiled_loop
+from bootdqn.loops.learner import best_rest
 from small_runs import TINY, host_loop, ring
+
+_BEST_REST = jax.jit(_best_rest)
 
 
 @pytest.mark.optimized
@@ -151,3 +156,18 @@ def test_time_limits_keep_their_discount():
     np.testing.assert_allclose(data.discount[:12], [0.99] * 5 + [0.0] + [0.99] * 5 + [0.0])
     np.testing.assert_array_equal(data.next_obs[:12, 0], [1, 2, 3] * 4)
     np.testing.assert_array_equal(data.obs[:12, 0], [0, 1, 2] * 4)
+
+
+def test_the_best_rest_of_an_episode_by_hand():
+    assert best_rest([0.0, 1.0, -3.0, 2.0], 0.5) == 2
+    assert best_rest([1.0, 1.0, -3.0], 0.5) == 1 + 0.5 * (1 - 1.5)
+    assert best_rest([-1.0, -1.0], 0.9) == best_rest([], 0.9) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-3, 3, width=32), min_size=5, max_size=5), st.sampled_from([0.0, 0.5, 0.99]))
+def test_the_best_rest_is_that_of_the_best_step_in_both_loops(rewards, discount):
+    rests = [sum(r * discount**i for i, r in enumerate(rewards[start:])) for start in range(len(rewards))]
+    expected = max(0, *rests)
+    assert best_rest(rewards, discount) == pytest.approx(expected, abs=1e-5)
+    assert max(0.0, float(_BEST_REST(np.float32(rewards), discount))) == pytest.approx(expected, abs=1e-5)
