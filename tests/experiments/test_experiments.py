@@ -235,8 +235,8 @@ def test_the_named_agents_are_the_best_of_the_grid():
 COMMITTED = [path.parent.name for path in sorted((ROOT / "results").glob("*/sweep.json"))]
 
 
-NOT_RUN = {"atari-heads", "atari-sharing", "atari-normalization", "gym-exploration"}
-"""Hours on two cores; docs/atari.md and docs/gym-exploration.md say so."""
+NOT_RUN = {"atari-heads", "atari-sharing", "atari-normalization"}
+"""Hours on two cores; docs/atari.md says so."""
 
 
 def test_every_experiment_has_committed_results():

@@ -45,7 +45,7 @@ _TASKS: dict[Preset, Sequence[str]] = {
     "paper": tuple(TASKS),
 }
 _STEPS: dict[Preset, int] = {"smoke": 300, "quick": 15_000, "paper": 50_000}
-_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 5}
+_NUM_SEEDS: dict[Preset, int] = {"smoke": 1, "quick": 1, "paper": 2}
 _NUM_SEEDS_OF_CONTROL = 1
 """The most seeds of `dqn-same-settings`, which shows how much is due to settings."""
 _LAST = 20
