@@ -126,8 +126,8 @@ def plot(rows: list[CsvRow], stem: Path) -> str:
         for agent in agents
     }
     panels = {
-        f"steps to the first reward (right edge: none in {steps:,})": "first_reward_step",
-        "rewarded training episodes (left edge: none)": "rewarded",
+        f"steps to the first reward ({steps:,}: none)": "first_reward_step",
+        "rewarded episodes (0: none)": "rewarded",
     }
     missing = {"first_reward_step": float(steps), "rewarded": 0.0}
     save_dots_by_row(
