@@ -39,8 +39,8 @@ COLUMNS = (
 """Columns of `metrics.csv` that count, as far as a run has them."""
 _CHAIN = ("--episodes", "60", "--seeds", "2", "--learning-start-steps", "32", "--hidden", "16")
 _CARTPOLE = (
-    *("CartPole-v1", "--steps", "1600", "--learning-start-steps", "200", "--heads", "3", "--trunk-hidden", "16"),
-    *("--hidden", "8", "--evaluate-every-steps", "800", "--evaluation-episodes", "1"),
+    *("CartPole-v1", "--agent", "boot", "--steps", "1600", "--learning-start-steps", "200", "--heads", "3"),
+    *("--trunk-hidden", "16", "--hidden", "8", "--evaluate-every-steps", "800", "--evaluation-episodes", "1"),
     *("--checkpoint-every-steps", "400"),
 )
 _ATARI = (

@@ -37,7 +37,7 @@ from trials import Deed, deeds
 
 TINY = ["steps=1500", "checkpoint_every_steps=300", "evaluate_every_steps=0", "learning_start_steps=50"]
 TINY += ["hidden=8", "trunk_hidden=8", "num_heads=3"]
-CARTPOLE = ["CartPole-v1", *(word for setting in TINY for word in ("--set", setting))]
+CARTPOLE = ["CartPole-v1", "--agents", "boot", *(word for setting in TINY for word in ("--set", setting))]
 LONG = make_grid(["CartPole-v1"], ["boot"], [0], TINY)
 """A trial long enough that something can happen to it."""
 DEEP = make_grid(["chain:4"], ["boot"], [0], ["episodes=10", "num_heads=2", "hidden=8"])
@@ -93,6 +93,11 @@ def assert_same_bits(mine: Path, theirs: Path, trials: Sequence[Trial]) -> None:
 
 
 # What is to be done.
+
+
+def test_where_no_agent_is_named_every_environment_has_its_default():
+    trials = make_grid(["chain:4", "CartPole-v1"], None, [0], ["learning_rate=0.01"])
+    assert [trial.name for trial in trials] == ["chain4-boot-seed0", "CartPole-v1-boot-prior-seed0"]
 
 
 def test_a_grid_has_every_combination_seeds_last():

@@ -133,7 +133,7 @@ def test_a_link_unfolds_its_run(open_page, tmp_path):
     runs = page.locator("details.run")
     assert [run.get_attribute("open") is not None for run in runs.all()] == [True, True, False, False]
     page.get_by_role("link", name="d", exact=True).click()
-    assert runs.nth(3).get_attribute("open") is not None
+    page.wait_for_function("document.querySelectorAll('details.run')[3].open")  # it may take a moment
     assert runs.nth(3).locator("summary").first.is_visible()
 
 

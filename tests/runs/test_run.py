@@ -57,7 +57,7 @@ class Poisoned(gymnasium.Env):
 
 @pytest.mark.parametrize("what", ["reward", pytest.param("observation", marks=pytest.mark.integration)])
 def test_what_is_not_a_number_stops_the_run_and_is_never_stored(what, tmp_path):
-    model = tiny(lambda: Poisoned(what), num_envs=2)
+    model = tiny(lambda: Poisoned(what), agent="boot", num_envs=2)
     with pytest.raises(UserError, match=rf"slot 0 returned an? {what} that is not finite after step 32"):
         model.learn(500, out=tmp_path / "run")
     assert model.run is not None
@@ -66,6 +66,13 @@ def test_what_is_not_a_number_stops_the_run_and_is_never_stored(what, tmp_path):
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["status"] == "failed"
     assert "not finite" in record["error"]
+
+
+def test_what_is_not_a_number_in_random_play_is_said_before_anything_is_learned(tmp_path):
+    model = tiny(lambda: Poisoned("observation"))
+    with pytest.raises(UserError, match=r"an observation of random play is not finite: \[ 1. inf\]"):
+        model.learn(500, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.integration

@@ -400,7 +400,7 @@ def test_bars_are_as_long_as_the_vote(runs):
             left, top, right, bottom = scene_of.vote_box(action)
             row = np.asarray(picture)[(top + bottom) // 2, left + 1 : right - 1]
             blue = (row == rgb(ACCENT)).all(axis=1)
-            share = float(belief.votes[action]) / 3
+            share = float(belief.votes[action]) / model.config.deep.num_voters
             assert blue.mean() == pytest.approx(share, abs=0.02)
             assert blue[: max(round(share * len(row)) - 1, 0)].all()
         # The action with most votes is highlighted.

@@ -179,7 +179,12 @@ class HostLearner:
         """
         learned = self._init(key)
         if (self.config.prior_scale > 0 or self.config.scale_inputs) and not self._num_states:
-            params = jax.jit(self.agent.fit)(learned.learner.params, play_randomly(), *self._bounds)
+            observations = play_randomly()
+            finite = np.isfinite(observations.reshape(len(observations), -1)).all(axis=1)
+            if not finite.all():
+                example = np.array2string(observations[np.argmin(finite)], threshold=8)
+                raise UserError(f"an observation of random play is not finite: {example}")
+            params = jax.jit(self.agent.fit)(learned.learner.params, observations, *self._bounds)
             learned = learned._replace(learner=learned.learner._replace(params=params))
         self.learned = learned
 
